@@ -9,7 +9,7 @@ import yaml
 
 from adapter.commands.files import objects_of
 from adapter.commands.migrate.read import NoteKind
-from adapter.commands.migrate.write import Migration, Pair, as_json, migrate
+from adapter.commands.migrate.write import Migration, Pair, as_yaml, migrate
 
 Object = dict[str, Any]
 
@@ -169,7 +169,7 @@ def case(name: str) -> Migration:
 
 def everything(migration: Migration) -> str:
     """All that a migration says."""
-    return json.dumps(as_json(migration))
+    return " ".join(as_yaml(migration).replace("\n#   ", " ").split())
 
 
 def changed(data: Object, *path: str | int, to: Any) -> Object:

@@ -5,36 +5,19 @@ Here the command `effective-load migrate` is declared; what runs it is imported 
 
 import argparse
 
-from adapter.commands.terminal.command import (
-    FAILED,
-    INVALID,
-    OK,
-    TOLERANCE_SINCE,
-    Command,
-    Example,
-    kubernetes_version,
-    whole_number,
-)
+from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, whole_number
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Declare the input, the output, and how one target is written."""
+    """Declare the input, and how one target is written."""
     command.add_argument(
         "files", metavar="FILE", nargs="+", help="a file or folder of YAML or JSON; - reads standard input"
     )
-    command.add_argument("-o", "--output", choices=("yaml", "json"), default="yaml", help="default: %(default)s")
     command.add_argument(
         "--watermarks",
         metavar="PERCENT",
         type=whole_number(99),
         help="write a target as two watermarks, the low one at this percentage of it; default: strategy Ratio",
-    )
-    command.add_argument(
-        "--kubernetes",
-        metavar="VERSION",
-        type=kubernetes_version,
-        help="write HPAs for this version, such as 1.34: before 1.35 without `tolerance`, which the API server drops "
-        "there; default: 1.35 or newer",
     )
 
 
@@ -45,17 +28,13 @@ def run(parsed: argparse.Namespace) -> int:
     from adapter.commands.terminal import output
 
     objects, faults = read_files(parsed.files)
-    tolerance = parsed.kubernetes is None or parsed.kubernetes >= TOLERANCE_SINCE
-    migration = write.migrate(objects, low_percent=parsed.watermarks, tolerance=tolerance)
+    migration = write.migrate(objects, low_percent=parsed.watermarks)
     remarks = [f"{pair.name}: {note}" for pair in migration.pairs for note in pair.notes]
-    for line in (*faults, *migration.refused, *(remarks if parsed.output == "yaml" else ())):
+    for line in (*faults, *migration.refused, *remarks):
         output.complain(output.printable(str(line)))
-    if parsed.output == "json":
-        output.print_json(write.as_json(migration))
-    elif migration.pairs:
-        output.print_text(write.as_yaml(migration))
     if not migration.pairs:
         return INVALID
+    output.print_text(write.as_yaml(migration))
     return FAILED if migration.refused or faults else OK
 
 

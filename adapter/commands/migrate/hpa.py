@@ -24,7 +24,6 @@ _SOURCES = {
     "Resource": "resource", "ContainerResource": "containerResource", "Pods": "pods", "Object": "object",
     "External": "external",
 }  # fmt: skip
-_NO_RULES = "give prometheus-adapter's configuration (its ConfigMap) in the same run, or write it as PromQL by hand"
 _MOST = 10
 """The largest share of the requests that a policy has, 1000 %."""
 
@@ -85,22 +84,23 @@ def resource_goal(source: Fields, draft: Draft, name: str, container: str = "") 
 
 def _served(source: Fields, kind: str, draft: Draft, rules: Sequence[AdapterRules]) -> None:
     """A metric that another adapter serves: a goal by its rules, kept in the HPA, or lost. Raises Refusal."""
-    metric, given = ServedMetric.read(source, kind), source.section("target")
-    by_value = given.text("type") == "Value"
-    value = given.milli("value" if by_value else "averageValue", "the HPA")
+    fields, target = source.section("metric"), source.section("target")
+    metric = ServedMetric(kind, fields.text("name", required=True), fields.get("selector") or {})
+    source.get("describedObject")
+    by_value = target.text("type") == "Value"
+    value = target.milli("value" if by_value else "averageValue", "the HPA")
     if not value or value < 0:
-        raise Refusal(f"{given.path}: has no target")
-    found, why = candidates(rules, metric) if rules else ([], _NO_RULES)
+        raise Refusal(f"{target.path}: has no target")
+    found, why = candidates(rules, metric)
     if not found:
         draft.reasons.append(f"{metric.name}: {why}")
         if kind != "External":
             source.note(NoteKind.LOST, "", f"it is left out: {why}", metric.name)
             return
-        target = {
-            "type": "Value" if by_value else "AverageValue",
-            "value" if by_value else "averageValue": quantity(value),
-        }
-        draft.kept.append({"type": kind, "external": {"metric": metric.manifest(), "target": target}})
+        aim = {"type": "Value", "value": quantity(value)}
+        aim = aim if by_value else {"type": "AverageValue", "averageValue": quantity(value)}
+        served = {"name": metric.name, **({"selector": metric.selector} if metric.selector else {})}
+        draft.kept.append({"type": kind, "external": {"metric": served, "target": aim}})
         lost = f"Its own tolerance of {float(draft.tolerance * 100):g} % is 0 there now"
         sentence = f"it stays in the HPA, its adapter has to serve it on, and the larger count wins. {lost}. {why}"
         source.note(NoteKind.KEPT, "", sentence, metric.name)

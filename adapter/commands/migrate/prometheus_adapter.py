@@ -6,7 +6,6 @@ Which series exist only Prometheus knows: so all rules that could give a metric 
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import promql_parser as ast
@@ -19,14 +18,12 @@ from adapter.policy.documents import mapping_at
 from adapter.usage.promql import uses_variables
 
 _CONFIG_KEY = "config.yaml"
-_KEYS = ("rules", "externalRules", "resourceRules")
 _TEMPLATE = re.compile(r"<<\s*\.(Series|LabelMatchers|GroupBy)\s*>>", re.ASCII)
 _SERIES = re.compile(r"[A-Za-z_:][A-Za-z0-9_:]*", re.ASCII)
 _SELECTOR = re.compile(r"\s*([A-Za-z_:][A-Za-z0-9_:]*)?\s*(\{.*\})?\s*", re.ASCII | re.DOTALL)
 _NAME_MATCHER = re.compile(r'__name__\s*(=~|!~|!=|=)\s*"([^"\\]*)"', re.ASCII)
 _REFERENCE = re.compile(r"\$(?:\{(\d)\}|(\d)(?!\w))", re.ASCII)
 _LABEL = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_SIGNS = {"In": "=~", "NotIn": "!~", "Exists": "!=", "DoesNotExist": "="}
 
 
 class Candidate(NamedTuple):
@@ -37,44 +34,25 @@ class Candidate(NamedTuple):
     remark: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServedMetric:
-    """A Pods, Object or External metric of an HPA, its selector also as label matchers.
-
-    `resource` is that of an Object metric's object, with its group, `described` the object's name.
-    """
+class ServedMetric(NamedTuple):
+    """A Pods, Object or External metric of an HPA, with its selector."""
 
     kind: str
     name: str
     selector: Mapping[str, Any]
-    matchers: Sequence[str]
-    resource: tuple[str, str] = ("", "")
-    described: str = ""
 
-    @classmethod
-    def read(cls, source: Fields, kind: str) -> "ServedMetric":
-        """Read the metric of a source. Raises Refusal."""
-        metric, resource, described = source.section("metric"), ("", ""), ""
-        if kind == "Object":
-            of = source.section("describedObject")
-            resource = _singular(of.text("kind", required=True)), of.text("apiVersion").rpartition("/")[0]
-            described = of.text("name", required=True)
-        given = metric.get("selector") or {}
-        selector = Fields.of(given)
-        matchers = [_matcher(label, "=", value) for label, value in selector.texts("matchLabels").items()]
-        for one in selector.sections("matchExpressions"):
-            values = (re.sub(r"([.+*?()\[\]{}|^$\\])", r"\\\1", str(value)) for value in one.get("values") or ())
-            matchers.append(_matcher(one.text("key"), _SIGNS.get(one.text("operator"), ""), "|".join(values)))
-        name = metric.text("name", required=True)
-        return cls(kind=kind, name=name, selector=given, matchers=matchers, resource=resource, described=described)
-
-    def manifest(self) -> dict[str, Any]:
-        """The metric as an HPA has it."""
-        return {"name": self.name, **({"selector": dict(self.selector)} if self.selector else {})}
+    def matchers(self) -> list[str]:
+        """The selector as matchers of PromQL. Raises Refusal."""
+        if self.selector.get("matchExpressions"):
+            raise Refusal("the metric's selector has matchExpressions; write its PromQL by hand")
+        given = self.selector.get("matchLabels") or {}
+        if odd := [label for label in given if not _LABEL.fullmatch(label)]:
+            raise Refusal(f"the selector's label {odd[0]!r} is not a label of Prometheus")
+        escaped = {label: str(value).replace("\\", "\\\\").replace('"', '\\"') for label, value in given.items()}
+        return [f'{label}="{value}"' for label, value in escaped.items()]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class Rule(NamedTuple):
     """One rule. `labels` are its overrides by singular resource, `template` the label of every other resource.
 
     `own_series` is the series that its seriesQuery names, empty where that is a pattern.
@@ -96,7 +74,6 @@ class Rule:
         """Read a rule. Raises Refusal."""
         resources, name = fields.section("resources"), fields.section("name")
         overrides = resources.section("overrides")
-        labels = {overrides.section(label).text("resource"): label for label in overrides}
         query = _SELECTOR.fullmatch(fields.text("seriesQuery"))
         names = [("=", query[1])] if query and query[1] else _NAME_MATCHER.findall(query[2] or "" if query else "")
         exact = [value.removeprefix("^").removesuffix("$") for sign, value in names if not sign.startswith("!")]
@@ -107,7 +84,7 @@ class Rule:
             own_series=exact[0] if len(exact) == 1 and _SERIES.fullmatch(exact[0]) else "",
             names=names,
             filters=[one for one in filters if one[1]],
-            labels={_singular(resource): label for resource, label in labels.items()},
+            labels={overrides.section(label).text("resource").lower().removesuffix("s"): label for label in overrides},
             template=resources.text("template"),
             matches=name.text("matches"),
             as_name=name.text("as"),
@@ -123,42 +100,36 @@ class Rule:
         series = self._series_of(metric.name)
         if not series:
             return "", ""
-        if any(map(uses_variables, (self.metrics_query, *metric.matchers, metric.described))):
+        matchers, namespace, pod, by_pod = metric.matchers(), "", "", metric.kind == "Pods"
+        if any(map(uses_variables, (self.metrics_query, *matchers))):
             raise Refusal("it holds $namespace or $workload, which a policy replaces")
-        matchers, namespace, pod, group = list(metric.matchers), "", "", ""
-        is_custom = metric.kind != "External"
-        if is_custom or (self.namespaced and (self.labels.get("namespace") or self.template)):
+        if by_pod or (self.namespaced and (self.labels.get("namespace") or self.template)):
             namespace = self._label("namespace")
             matchers.insert(0, f'{namespace}="$namespace"')
-        if metric.kind == "Pods":
+        if by_pod:
             pod = self._label("pod")
             matchers.append(f'{pod}!=""')
-            group = f"{namespace}, {pod}"
-        elif is_custom:
-            group = namespace if metric.resource[0] == "namespace" else self._label(*metric.resource)
-            if group != namespace:
-                matchers.append(_matcher(group, "=", metric.described))
-        parts = {"Series": series, "LabelMatchers": ",".join(matchers), "GroupBy": group}
+        parts = {"Series": series, "LabelMatchers": ",".join(matchers), "GroupBy": f"{namespace}, {pod}" * by_pod}
         text = _TEMPLATE.sub(lambda match: parts[match[1]], self.metrics_query)
         if "<<" in text:
             raise Refusal("its metricsQuery uses more than .Series, .LabelMatchers and .GroupBy")
-        return series, self._by_pod(checked(text), namespace, pod) if pod else one_number(text, variables=True)
+        return series, self._by_pod(checked(text), namespace, pod) if by_pod else one_number(text, variables=True)
 
     def _series_of(self, metric: str) -> str:
         """The series that it serves under this name, empty where it serves none. Raises Refusal."""
-        if series := self.own_series:
-            return series if self._selects(series) and self._named(series) == metric else ""
-        if self.as_name and not _REFERENCE.search(self.as_name):
+        series = self.own_series
+        if not series and self.as_name and not _REFERENCE.search(self.as_name):
             if self.as_name == metric and ".Series" in self.metrics_query:
                 raise Refusal(f"its seriesQuery names no single series, and name.as is always {metric}")
             return metric if self.as_name == metric else ""  # its query does not ask for the series by name
-        # The other way round: the metric without the fixed parts of name.as is the group of name.matches.
-        parts = _REFERENCE.split(self.as_name or "$1")
-        text = metric.removeprefix(parts[0]).removesuffix(parts[-1])
-        series = re.sub(r"\(\.[*+]\)", lambda _: text, self.matches.removeprefix("^").removesuffix("$")) or text
-        if _SERIES.fullmatch(series):
-            return series if self._selects(series) and self._named(series) == metric else ""
-        raise Refusal(f"its name.matches {self.matches!r} is more than one group with .* between fixed texts")
+        if not series:
+            # The other way round: the metric without the fixed parts of name.as is the group of name.matches.
+            parts = _REFERENCE.split(self.as_name or "$1")
+            text = metric.removeprefix(parts[0]).removesuffix(parts[-1])
+            series = re.sub(r"\(\.[*+]\)", lambda _: text, self.matches.removeprefix("^").removesuffix("$")) or text
+        if not _SERIES.fullmatch(series):
+            raise Refusal(f"its name.matches {self.matches!r} is more than one group with .* between fixed texts")
+        return series if self._selects(series) and self._named(series) == metric else ""
 
     def _named(self, series: str) -> str:
         """The name that prometheus-adapter gives to a series; empty where the rule's expression does not match it."""
@@ -170,17 +141,16 @@ class Rule:
         return _REFERENCE.sub(lambda one: groups[int(one[1] or one[2])], template)
 
     def _selects(self, series: str) -> bool:
-        for sign, value in self.names:
-            fits = bool(re.fullmatch(value, series)) if "~" in sign else value == series
-            if fits == sign.startswith("!"):
-                return False
-        return all(bool(re.search(pattern, series)) is (kind == "is") for kind, pattern in self.filters)
+        fits = (
+            (bool(re.fullmatch(value, series)) if "~" in sign else value == series) is not sign.startswith("!")
+            for sign, value in self.names
+        )
+        return all(fits) and all(bool(re.search(one, series)) is (kind == "is") for kind, one in self.filters)
 
-    def _label(self, resource: str, group: str = "") -> str:
+    def _label(self, resource: str) -> str:
         """The Prometheus label of a resource. Raises Refusal where the rule has none."""
-        parts = {"Group": group.replace(".", "_"), "Resource": resource}
-        made = re.sub(r"<<\s*\.(Group|Resource)\s*>>", lambda match: parts[match[1]], self.template)
-        label = self.labels.get(resource, made)
+        made = re.sub(r"<<\s*\.Resource\s*>>", resource, self.template)
+        label = self.labels.get(resource, re.sub(r"<<\s*\.Group\s*>>", "", made))
         if not _LABEL.fullmatch(label):
             raise Refusal(f"its resources give no label of {resource}")
         return label
@@ -201,7 +171,7 @@ class Rule:
 
 
 class AdapterRules(NamedTuple):
-    """The rules of one configuration: for Pods and Object metrics, and for External ones."""
+    """The rules of one configuration: for Pods metrics, and for External ones."""
 
     custom: Sequence[Rule]
     external: Sequence[Rule]
@@ -213,6 +183,8 @@ def candidates(rules: Sequence[AdapterRules], metric: ServedMetric) -> tuple[lis
     Of rules that give the same series the last counts, as in prometheus-adapter; a rule that names its series is
     preferred.
     """
+    if metric.kind == "Object":
+        return [], "it is of another object than the pods; write it as PromQL by hand"
     is_external = metric.kind == "External"
     named, others, faults = dict[str, Candidate](), dict[str, Candidate](), list[str]()
     for rule in (rule for one in rules for rule in (one.external if is_external else one.custom)):
@@ -235,13 +207,14 @@ def candidates(rules: Sequence[AdapterRules], metric: ServedMetric) -> tuple[lis
         remark = f"{found[0].rule} names its series and is taken; {skipped} could give it from series of other names"
         found = [found[0]._replace(remark=remark)]
     where = "; External metrics come from externalRules" if is_external else ""
-    return found, "; ".join(faults) or f"no rule is for it{where}"
+    nowhere = f"no rule is for it{where}" if rules else "give prometheus-adapter's configuration (its ConfigMap), too"
+    return found, "; ".join(faults) or f"{nowhere}, or write it as PromQL by hand"
 
 
 def is_rules(one: ManifestObject) -> bool:
     """Whether an object is the ConfigMap of prometheus-adapter."""
     text = str(mapping_at(one.data, "data").get(_CONFIG_KEY)) if one.kind == "ConfigMap" else ""
-    return any(key in text for key in _KEYS)
+    return any(key in text for key in ("rules", "externalRules", "resourceRules"))
 
 
 def read_rules(one: ManifestObject, notes: list[Note]) -> AdapterRules:
@@ -250,23 +223,10 @@ def read_rules(one: ManifestObject, notes: list[Note]) -> AdapterRules:
     if not isinstance(text, str):
         raise Refusal(f"data[{_CONFIG_KEY}]: must be a text, which holds the YAML (write {_CONFIG_KEY}: |)")
     try:
-        root = Fields(yaml.safe_load(text), f"data[{_CONFIG_KEY}]", notes)
+        root = Fields(yaml.safe_load(text), "", notes)
     except yaml.YAMLError as error:
         raise Refusal(f"data[{_CONFIG_KEY}]: is not YAML: {error}") from None
-    root.path = ""
-    custom, external = ([Rule.read(rule) for rule in root.sections(key)] for key in _KEYS[:2])
+    rules = AdapterRules(*([Rule.read(rule) for rule in root.sections(key)] for key in ("rules", "externalRules")))
     root.get("resourceRules")
     root.name_unread(f"{one.file}: ")
-    return AdapterRules(custom, external)
-
-
-def _matcher(label: str, sign: str, value: str) -> str:
-    if not _LABEL.fullmatch(label) or not sign:
-        raise Refusal(f"the selector's label {label!r} is not a label of Prometheus")
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'{label}{sign}"{escaped}"'
-
-
-def _singular(resource: str) -> str:
-    lower = resource.lower()
-    return lower[:-1] if lower.endswith("s") and not lower.endswith("ss") else lower
+    return rules

@@ -30,10 +30,6 @@ _BY_SERVER = (
     "uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "finalizers",
 )  # fmt: skip
 _APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-_VERSIONS = {
-    "Deployment": "apps/v1", "StatefulSet": "apps/v1", "ReplicaSet": "apps/v1", "ReplicationController": "v1",
-    "DeploymentConfig": "apps.openshift.io/v1", "Rollout": "argoproj.io/v1alpha1",
-}  # fmt: skip
 
 
 class NoteKind(StrEnum):
@@ -268,10 +264,7 @@ def read_draft(
         metadata.note(NoteKind.TO_DO, "ownerReferences", sentence, owners)
     metadata.get("ownerReferences")
     reference = spec.section("scaleTargetRef")
-    target_kind = reference.text("kind", "Deployment")
-    version = reference.text("apiVersion") or _VERSIONS.get(target_kind, "")
-    if not version:
-        raise Refusal(f"{reference.at('apiVersion')}: is required for kind {target_kind}")
+    target = (reference.text("apiVersion", "apps/v1"), reference.text("kind", "Deployment"))  # as KEDA reads it
     minimum, maximum = spec.whole(least, defaults[0]), spec.whole(most, defaults[1])
     if maximum < max(1, minimum):
         raise Refusal(f"{spec.at(most)}: {maximum} must be at least 1 and at least {least} ({minimum})")
@@ -281,7 +274,7 @@ def read_draft(
         namespace=metadata.text("namespace"),
         labels={label: value for label, value in labels.items() if label not in tracked},
         annotations=annotations,
-        target=CrossVersionReference(version, target_kind, reference.text("name", required=True)),
+        target=CrossVersionReference(*target, reference.text("name", required=True)),
         minimum=minimum,
         maximum=maximum,
         notes=root.notes,

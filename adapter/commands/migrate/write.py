@@ -1,11 +1,10 @@
-"""From objects of any known kind to policies and HPAs, as YAML with notes or JSON, held against our own readers."""
+"""From objects of any known kind to policies and HPAs, as YAML with notes, held against our own readers."""
 
 import json
-import math
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -15,32 +14,40 @@ from adapter.commands.migrate.prometheus_adapter import AdapterRules, is_rules, 
 from adapter.commands.migrate.read import Draft, Fields, Goal, Note, NoteKind, Refusal, quantity
 from adapter.commands.terminal.output import printable
 from adapter.load.quantity import percent_text
-from adapter.load.spec import Algorithm, Bounds, Policy, Strategy
+from adapter.load.spec import Bounds, Policy, Strategy
 from adapter.policy.behavior import SHIPPED_PACE, following_behavior, hpa_manifest
 from adapter.policy.conditions import Reason
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.documents import PolicyError, mapping_at
-from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference, parse_hpa
+from adapter.policy.hpa import CrossVersionReference, parse_hpa
 from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND, parse_policy
 
 _WIDTH = 116
 _SETTINGS = "The adapter's settings need this as well (docs/configuration.md):"
-_PLACEHOLDER_MOST = 10
-_SHORT = {keda.KIND: "scaledobject", wpa.KIND: "wpa", hpa.KIND: "hpa"}
+_READERS: Mapping[tuple[str, str], tuple[str, Callable[[Fields, Sequence[AdapterRules]], Draft]]] = {
+    (wpa.API_GROUP, wpa.KIND): ("wpa", lambda root, _: wpa.read(root)),
+    (keda.API_GROUP, keda.KIND): ("scaledobject", lambda root, _: keda.read(root)),
+    (hpa.API_GROUP, hpa.KIND): ("hpa", hpa.read),
+}
+"""The kinds that become a policy and an HPA: what kubectl calls them, and their readers, which raise Refusal."""
 _RIVAL = {
     keda.KIND: "KEDA's own HPA of the target would be a second one, and two HPAs of the same pods do not act",
     wpa.KIND: "two controllers would set the count",
 }
 """The kinds whose controllers scale by themselves, and why they have to go first."""
-_KNOWN = "a WatermarkPodAutoscaler (datadoghq.com), a ScaledObject (keda.sh), an HPA or a WatermarkPolicy"
+_NOTHING = (
+    "there is nothing to migrate. Give a WatermarkPodAutoscaler (datadoghq.com), a ScaledObject (keda.sh), an HPA or a "
+    "WatermarkPolicy"
+)
 _OWN_RULES = (
     "a policy replaces a pod that is pulled out (Ready, without traffic) after 60 s (pulledOut.replace: false: never); "
     "while fewer than 50 % of the pods serve the count does not fall (minServingPercent: 0: it may)"
 )
+_BOUNDS = Bounds(minimum=1, maximum=10)
+_YOURS = "a policy names neither its target nor bounds: write yours in the place of Deployment {}, {} and {}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class Pair(NamedTuple):
     """A policy and its HPA, in the order in which they are applied, with the notes; of a policy alone only the HPA."""
 
     kind: str
@@ -50,8 +57,7 @@ class Pair:
     notes: Sequence[Note]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Migration:
+class Migration(NamedTuple):
     """All pairs of one run in the order of the input, the settings that they need, notes on the run, refusals."""
 
     pairs: Sequence[Pair]
@@ -60,11 +66,8 @@ class Migration:
     refused: Sequence[str]
 
 
-def migrate(objects: Sequence[ManifestObject], *, low_percent: int | None = None, tolerance: bool = True) -> Migration:
-    """Migrate every object that can be; other kinds are passed over.
-
-    `low_percent` writes a target as two watermarks. `tolerance`: whether the cluster's HPAs have that field.
-    """
+def migrate(objects: Sequence[ManifestObject], *, low_percent: int | None = None) -> Migration:
+    """Migrate every object that can be; other kinds are passed over. `low_percent` writes targets as watermarks."""
     notes, refused, pairs = list[Note](), list[str](), list[Pair]()
     rules, servers, seen = list[AdapterRules](), list[Mapping[str, Any]](), dict[tuple[str, ...], str]()
     for one in filter(is_rules, objects):
@@ -77,11 +80,11 @@ def migrate(objects: Sequence[ManifestObject], *, low_percent: int | None = None
         named, attempt = f"{one.kind} {one.name}", [*servers]  # a refused object leaves no server behind
         try:
             if why := _left_out(one, followed):
-                notes.append(Note(NoteKind.UNREAD, "", None, f"{named} {why}"))
+                notes.append(Note(NoteKind.UNREAD, "", None, f"{named} {why}, and is left out"))
             elif (one.group, one.kind) == (GROUP, KIND):
-                pairs.append(_claimed(_hpa_of(one, tolerance), one, seen))
-            elif draft := _draft(one, rules):
-                pairs.append(_claimed(_pair(draft, one.file, attempt, low_percent, tolerance), one, seen))
+                pairs.append(_claimed(_hpa_of(one), one, seen))
+            elif (one.group, one.kind) in _READERS:
+                pairs.append(_claimed(_pair(one, rules, attempt, low_percent), one, seen))
                 servers = attempt
         except (Refusal, PolicyError) as error:
             reasons = "; ".join(map(str, error.faults)) if isinstance(error, PolicyError) else str(error)
@@ -89,50 +92,28 @@ def migrate(objects: Sequence[ManifestObject], *, low_percent: int | None = None
         except (TypeError, ValueError, AttributeError, KeyError):  # of a field that our readers trust
             refused.append(f"{one.place()}: {named} is not migrated: the API server would not admit it")
     if not pairs and not refused:
-        left_out = [note.sentence for note in notes if note.sentence.endswith("left out")]
-        refused.append("; ".join(left_out) or f"there is nothing to migrate. Give {_KNOWN}")
+        refused.append("; ".join(one.sentence for one in notes if one.sentence.endswith("left out")) or _NOTHING)
     listed = [{"name": _server_name(index), **server} for index, server in enumerate(servers)]
     settings = {"prometheus": {"inlineQueries": True, "servers": listed}} if listed else {}
-    return Migration(pairs=pairs, settings=settings, notes=notes, refused=refused)
-
-
-def _draft(one: ManifestObject, rules: Sequence[AdapterRules]) -> Draft | None:
-    """What an object becomes, None where it is of another kind. Raises Refusal."""
-    root = Fields.of(one.data)
-    match one.group, one.kind:
-        case wpa.API_GROUP, wpa.KIND:
-            draft = wpa.read(root)
-        case keda.API_GROUP, keda.KIND:
-            draft = keda.read(root)
-        case hpa.API_GROUP, hpa.KIND:
-            draft = hpa.read(root, rules)
-        case _:
-            return None
-    root.name_unread()
-    return draft
+    return Migration(pairs, settings, notes, refused)
 
 
 def _left_out(one: ManifestObject, followed: Sequence[tuple[str, str]]) -> str:
     """Why an object that could be migrated is left out; empty where it is not."""
     if (one.group, one.kind) == (GROUP, KIND) and (one.namespace, one.name) in followed:
-        return "has its HPA already, and is left out"
-    if one.kind != hpa.KIND:
-        return ""
-    for owner in one.metadata.get("ownerReferences") or ():
+        return "has its HPA already"
+    owners = one.metadata.get("ownerReferences") if one.kind == hpa.KIND else None
+    for owner in owners or ():
         if isinstance(owner, Mapping) and owner.get("kind") in _RIVAL:
-            maker = f"{owner['kind']} {owner.get('name')}"
-            return f"is the HPA of {maker}: what to migrate is that object, and the HPA is left out"
-    return "follows a policy already, and is left out" if _policy_of(one) else ""
+            return f"is the HPA of {owner['kind']} {owner.get('name')}, which is what to migrate"
+    return "follows a policy already" if _policy_of(one) else ""
 
 
 def _policy_of(one: ManifestObject) -> str:
     """The policy that an HPA follows; empty for none, and for other objects."""
     metrics = mapping_at(one.data, "spec").get("metrics") if one.kind == hpa.KIND else None
-    for metric in metrics if isinstance(metrics, list) else ():
-        described = mapping_at(metric, "object", "describedObject")
-        if described.get("kind") == KIND:
-            return str(described.get("name"))
-    return ""
+    described = (mapping_at(each, "object", "describedObject") for each in metrics or () if isinstance(metrics, list))
+    return next((str(each.get("name")) for each in described if each.get("kind") == KIND), "")
 
 
 def _claimed(pair: Pair, one: ManifestObject, seen: dict[tuple[str, ...], str]) -> Pair:
@@ -149,41 +130,42 @@ def _claimed(pair: Pair, one: ManifestObject, seen: dict[tuple[str, ...], str]) 
 # --- a pair ---
 
 
-def _pair(draft: Draft, file: str, servers: list[Mapping[str, Any]], low_percent: int | None, tolerance: bool) -> Pair:
-    """The pair of a draft; servers that it needs are added. Raises Refusal and PolicyError."""
+def _pair(
+    one: ManifestObject, rules: Sequence[AdapterRules], servers: list[Mapping[str, Any]], low_percent: int | None
+) -> Pair:
+    """The pair of an object; servers that it needs are added. Raises Refusal and PolicyError."""
+    root = Fields.of(one.data)
+    short, read = _READERS[one.group, one.kind]
+    draft = read(root, rules)
+    root.name_unread()
     _keep_one_kind(draft)
     if not draft.goals:
         raise Refusal(f"no metric can be migrated. {'; '.join(draft.reasons) or 'It has none'}")
-    _passage(draft)
+    _passage(draft, short)
     _keep_defaults(draft)
-    goals = [
-        _banded(goal, draft, low_percent) if low_percent and "target" in goal.values else goal for goal in draft.goals
-    ]
+    if low_percent:
+        draft.goals = [_banded(goal, draft, low_percent) if "target" in goal.values else goal for goal in draft.goals]
     common = {"namespace": draft.namespace, "labels": dict(draft.labels)}
     metadata = {"name": draft.name, **{key: value for key, value in common.items() if value}}
     spec = {
-        **({"strategy": "Ratio"} if any("target" in goal.values for goal in goals) else {}),
+        **({"strategy": "Ratio"} if any("target" in goal.values for goal in draft.goals) else {}),
         "tolerance": percent_text(draft.tolerance).replace(" ", ""),
         **draft.spec,
-        "metrics": [_metric(goal, servers) for goal in goals],
+        "metrics": [_metric(goal, servers) for goal in draft.goals],
     }
     policy = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     parsed, bounds = parse_policy(policy), Bounds(minimum=draft.minimum, maximum=draft.maximum)
     manifest = hpa_manifest(metadata, draft.name, draft.target, bounds, draft.behavior or {}, draft.kept)
     if draft.behavior is None:
-        manifest["spec"]["behavior"] = following_behavior(parsed, manifest, tolerance=tolerance)
-    elif not tolerance:
-        for rules in manifest["spec"]["behavior"].values():
-            del rules["tolerance"]
-    told = {Reason.TOLERANCE, *([Reason.WATERMARKS_TOO_CLOSE] if low_percent else ())}
-    for flaw in _flaws(parsed, manifest, tolerance):
-        if flaw.reason in told:
-            draft.note(NoteKind.TO_DO, flaw.message, "spec.tolerance")
-    return Pair(kind=draft.kind, name=draft.name, file=file, objects=[policy, manifest], notes=_ordered(draft.notes))
+        manifest["spec"]["behavior"] = following_behavior(parsed, manifest)
+    for flaw in _flaws(parsed, manifest):
+        if flaw.reason is Reason.WATERMARKS_TOO_CLOSE and low_percent:
+            draft.note(NoteKind.TO_DO, flaw.message, "spec.metrics")
+    return Pair(draft.kind, draft.name, one.file, [policy, manifest], _ordered(draft.notes))
 
 
-def _flaws(policy: Policy, manifest: Mapping[str, Any], tolerance: bool) -> tuple[Flaw, ...]:
-    return flaws(Wiring(policy=policy, hpa=parse_hpa(manifest, DEFAULT_TOLERANCE), has_tolerance=tolerance))
+def _flaws(policy: Policy, manifest: Mapping[str, Any]) -> tuple[Flaw, ...]:
+    return flaws(Wiring(policy=policy, hpa=parse_hpa(manifest), has_tolerance=True))
 
 
 def _keep_one_kind(draft: Draft) -> None:
@@ -198,25 +180,23 @@ def _keep_one_kind(draft: Draft) -> None:
         draft.note(NoteKind.LOST, sentence, goal.path, goal.name)
 
 
-def _passage(draft: Draft) -> None:
+def _passage(draft: Draft, short: str) -> None:
     """Note what to do first, then, last, and the way back."""
-    where = f" -n {draft.namespace}" if draft.namespace else ""
-    named, target = f"{_SHORT[draft.kind]} {draft.name}{where}", draft.target
+    where, target = f" -n {draft.namespace}" if draft.namespace else "", draft.target
+    named = f"{short} {draft.name}{where}"
     first = f"first save the original (kubectl get {named} -o yaml) and, where Argo CD, Flux or Helm owns it,"
+    source = "put the new pair into its source, or it is set back"
+    then = "apply the policy and the HPA, which takes this one's place"
+    back = "kubectl replace --force -f the saved HPA"
     if rival := _RIVAL.get(draft.kind):
         source = f"remove it from its source, or it is made again: {rival}"
         then = f"kubectl delete {named}, and apply the policy and the HPA"
         back = "delete the new HPA, then apply the saved original"
-    else:
-        source = "put the new pair into its source, or it is set back"
-        then = "apply the policy and the HPA, which takes this one's place"
-        back = "kubectl replace --force -f the saved HPA"
     passage = [f"{first} {source}. Then {then}. Last: effective-load check. The way back: {back}"]
     if draft.sleeps:
         command = f"kubectl scale {target.kind.lower()} {target.name}{where} --replicas=1"
-        passage.append(
-            f"if {target.kind} {target.name} stands at 0 then, wake it by hand, which no HPA does: {command}"
-        )
+        wake = f"if {target.kind} {target.name} stands at 0 then, wake it by hand, which no HPA does: {command}"
+        passage.append(wake)
     draft.notes[:0] = [Note(NoteKind.TO_DO, "", None, sentence) for sentence in passage]
 
 
@@ -227,10 +207,8 @@ def _keep_defaults(draft: Draft) -> None:
     if any(goal.by_pod for goal in draft.goals):
         draft.spec.setdefault("acceptZeroUsage", True)
     elif "acceptZeroUsage" not in draft.spec and any(goal.resource for goal in draft.goals):
-        zero = (
-            "while every pod uses exactly 0 the count stays; acceptZeroUsage: true lowers it, even if a source is wrong"
-        )
-        draft.note(NoteKind.DIFFERS, zero, "spec.metrics")
+        effect = "acceptZeroUsage: true lowers it, even if a source is wrong"
+        draft.note(NoteKind.DIFFERS, f"while every pod uses exactly 0 the count stays; {effect}", "spec.metrics")
     draft.note(NoteKind.DIFFERS, _OWN_RULES)
 
 
@@ -262,74 +240,51 @@ def _server_name(index: int) -> str:
     return f"prometheus-{index + 1}" if index else "prometheus"
 
 
-def _hpa_of(one: ManifestObject, tolerance: bool) -> Pair:
+def _hpa_of(one: ManifestObject) -> Pair:
     """The HPA of a policy. It goes down at the pace that we ship. Raises PolicyError."""
-    policy, notes, least = parse_policy(one.data), list[Note](), 1
-    if policy.strategy is Strategy.STEP:
-        least = max(1, policy.step.min_pods)
-    for metric in policy.metrics if policy.algorithm is Algorithm.AVERAGE else ():
-        # The fewest with which no metric's watermarks flap.
-        if metric.high is not None and metric.low is not None and metric.low < metric.high:
-            least = max(least, math.ceil(metric.low / (metric.high - metric.low)))
-    most = max((schedule.maximum for schedule in policy.schedules if schedule.maximum is not None), default=0)
-    if most < least:
-        most = max(_PLACEHOLDER_MOST, least)
-        sentence = f"the policy names no largest count: {most} is a placeholder; write yours, and minReplicas"
-        notes.append(Note(NoteKind.TO_DO, "spec.maxReplicas", None, sentence))
-    sentence = "the policy names no target: this is the Deployment of the HPA's name; write yours if it differs"
-    notes.append(Note(NoteKind.TO_DO, "spec.scaleTargetRef", None, sentence))
-    given = one.metadata.get("namespace")
+    policy, given = parse_policy(one.data), one.metadata.get("namespace")
     metadata = {"name": policy.hpa, **({"namespace": given} if given else {})}
-    target, bounds = CrossVersionReference("apps/v1", "Deployment", policy.hpa), Bounds(minimum=least, maximum=most)
-    manifest = hpa_manifest(metadata, policy.name, target, bounds, {})
+    manifest = hpa_manifest(
+        metadata, policy.name, CrossVersionReference("apps/v1", "Deployment", policy.hpa), _BOUNDS, {}
+    )
     # Strategy Step waits by itself.
     pace = None if policy.strategy is Strategy.STEP and policy.cooldown.down else SHIPPED_PACE
-    manifest["spec"]["behavior"] = following_behavior(policy, manifest, down=pace, tolerance=tolerance)
-    notes += [Note(NoteKind.DIFFERS, "", None, flaw.message) for flaw in _flaws(policy, manifest, tolerance)]
-    return Pair(kind=KIND, name=policy.hpa, file=one.file, objects=[manifest], notes=_ordered(notes))
+    manifest["spec"]["behavior"] = following_behavior(policy, manifest, down=pace)
+    notes = [Note(NoteKind.TO_DO, "spec", None, _YOURS.format(policy.hpa, _BOUNDS.minimum, _BOUNDS.maximum))]
+    notes += [Note(NoteKind.DIFFERS, "", None, flaw.message) for flaw in _flaws(policy, manifest)]
+    return Pair(KIND, policy.hpa, one.file, [manifest], notes)
 
 
-def _ordered(notes: Iterable[Note]) -> tuple[Note, ...]:
+def _ordered(notes: Iterable[Note]) -> list[Note]:
     """The notes by kind, what to do first, each once."""
-    kinds = list(NoteKind)
     unique = {(note.kind, note.field, note.sentence): note for note in notes}
-    return tuple(sorted(unique.values(), key=lambda note: kinds.index(note.kind)))
+    return sorted(unique.values(), key=lambda note: list(NoteKind).index(note.kind))
 
 
 # --- output ---
 
 
-def as_json(migration: Migration) -> dict[str, Any]:
-    """The migration as JSON data; `policy` is null where the input is a policy."""
-    pairs = []
-    for one in migration.pairs:
-        policy, manifest = [None, *one.objects][-2:]
-        notes = list(map(asdict, one.notes))
-        pairs.append({"source": one.kind, "from": one.file, "policy": policy, "hpa": manifest, "notes": notes})
-    return {**asdict(migration), "pairs": pairs}
-
-
 def as_yaml(migration: Migration) -> str:
     """The new objects as documents, with the notes as comments; the settings are the first comment."""
-    lines = dump(migration.settings).splitlines() if migration.settings else []
+    lines = _dump(migration.settings).splitlines() if migration.settings else []
     head = [f"# {_SETTINGS}", *(f"#   {printable(line)}" for line in lines)] if lines else []
     head += [*_comments(migration.notes), *_comments(migration.refused)]
     documents = []
     for pair in migration.pairs:
         comments = _comments([f"{pair.kind} {pair.name}, from {pair.file}", *pair.notes])
-        documents.append("\n".join([*comments, "\n---\n".join(map(dump, pair.objects))]))
+        documents.append("\n".join([*comments, "\n---\n".join(map(_dump, pair.objects))]))
     return "\n---\n".join(["\n".join(head)] * bool(head) + documents) + "\n"
 
 
 def _comments(notes: Iterable[object]) -> Iterator[str]:
+    wrapper = textwrap.TextWrapper(
+        _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_long_words=False, break_on_hyphens=False
+    )
     for note in notes:
-        yield from textwrap.wrap(
-            printable(str(note)), _WIDTH, initial_indent="# ", subsequent_indent="#   ", break_long_words=False,
-            break_on_hyphens=False,
-        )  # fmt: skip
+        yield from wrapper.wrap(printable(str(note)))
 
 
-def dump(data: Mapping[str, Any]) -> str:
+def _dump(data: Mapping[str, Any]) -> str:
     """An object as YAML, without an end of line."""
     plain = json.loads(json.dumps(data))  # nothing is shared, so nothing becomes an alias
     return yaml.safe_dump(plain, sort_keys=False, width=_WIDTH).rstrip("\n")

@@ -84,13 +84,6 @@ def parse_version(text: str) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def kubernetes_version(text: str) -> tuple[int, int]:
-    """The type of an argument that is a version of Kubernetes."""
-    if (found := parse_version(text)) is None:
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a version such as 1.34")
-    return found
-
-
 def is_name(text: str) -> bool:
     """Whether a text can be the name of an object."""
     return _NAME.fullmatch(text) is not None
