@@ -71,10 +71,9 @@ class _Answer(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """The server's decision, also as it was `sent`; its inputs as a document, and read (None: of another version)."""
+    """The server's decision; its inputs as a document, and read (None: of another version)."""
 
     decision: Decision
-    sent: Mapping[str, Any]
     document: str
     case: DecisionCase | None
     version: str
@@ -88,10 +87,8 @@ def read_answer(body: bytes) -> Answer:
         case = read_document(document)
     except DocumentError:
         case = None
-    return Answer(
-        decision=decode(wire.decision, Decision), sent=decode(wire.decision, dict[str, Any]), document=document,
-        case=case, version=wire.server.get("version", "unknown"),
-    )  # fmt: skip
+    version = wire.server.get("version", "unknown")
+    return Answer(decision=decode(wire.decision, Decision), document=document, case=case, version=version)
 
 
 async def ask(session: Session, namespace: str, name: str) -> Answer | KubeError:

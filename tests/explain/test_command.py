@@ -91,14 +91,6 @@ async def test_the_page_shows_the_servers_decision(run: Run) -> None:
     assert "\x1b" not in run.out, "without a terminal it is plain"
 
 
-async def test_json_has_the_servers_decision(run: Run) -> None:
-    assert await run("web", "-o", "json") == OK
-    shown = json.loads(run.out)
-    assert shown["decision"] == answered()["decision"]
-    assert (shown["served"], shown["error"], shown["trouble"]) == ("12", None, [])
-    assert shown["hpa"]["willDo"][0].startswith("it sets 12")
-
-
 async def test_the_namespace_is_that_of_the_context(run: Run) -> None:
     assert await run("web", "--context", "elsewhere") == FAILED
     assert "/namespaces/other/" in run.api.asked[-1][0]

@@ -90,10 +90,10 @@ def _time(value: object, *at: str | int) -> float:
 
 def _hook(kind: type, value: object) -> Any:
     """A time, or a quantity; NaN and infinity, which are no samples, become -1."""
-    if kind is not _Time:
-        return _Number(-1 if str(value).lower().lstrip("+-.") in {"nan", "inf"} else parse_number(str(value)))
     try:
-        return _Time(_time(value))
+        if kind is _Time:
+            return _Time(_time(value))
+        return _Number(-1 if str(value).lower().lstrip("+-.") in {"nan", "inf"} else parse_number(str(value)))
     except DocumentError as error:
         raise ValueError(str(error)) from error
 
@@ -128,30 +128,25 @@ def _pod(body: bytes) -> Pod:
 
 
 def _memory(value: Mapping[str, Any]) -> Callable[[Iterable[Pod]], Memory]:
-    """That of the status, for these pods, or all that a process observed where a server wrote the document."""
+    """That of the status, for these pods, or all that a process `observed`."""
     status = from_status({key: one for key, one in value.items() if key != "observed"})
-    if value.get("observed") is None:
-        return status.of
     try:
-        memory = msgspec.convert(value["observed"], Memory)
+        observed = msgspec.convert(value.get("observed"), Memory | None)
     except msgspec.ValidationError as error:
         raise DocumentError([type_fault(error).within("observed")]) from error
-    return lambda _: memory
+    return status.of if observed is None else lambda _: observed
 
 
 def _samples(value: Mapping[str, Any]) -> "_Query":
     """The samples of a query; a value may stand alone, without a time of its own."""
-    given = dict(value)
-    if "total" in given:
-        given["total"] = _as_point(given["total"])
-    if isinstance(given.get("pods"), Mapping):
-        given["pods"] = {name: _as_point(point) for name, point in given["pods"].items()}
-    query: _Query = _convert(_Query)(given)
+
+    def point(given: object) -> object:
+        return given if isinstance(given, Mapping) or given is None else {"value": given}
+
+    pods = value.get("pods")
+    pods = {name: point(one) for name, one in pods.items()} if isinstance(pods, Mapping) else pods
+    query: _Query = _convert(_Query)({**value, "pods": pods, "total": point(value.get("total"))})
     return query
-
-
-def _as_point(value: object) -> object:
-    return value if isinstance(value, Mapping) or value is None else {"value": value}
 
 
 # --- the document ---
@@ -173,20 +168,16 @@ class _Point(_Section):
 
 class _Source(_Section):
     answered_at: _Time | None = None
-    max_age_seconds: _Seconds | None = None
-    interval_seconds: _Seconds | None = None
+    max_age_seconds: _Seconds = 90.0
+    interval_seconds: _Seconds = 15.0
     error: str | None = None
 
-    def state(self, answered_at: float | None) -> dict[str, Any]:
-        """The fields of samples; `answered_at` where the document has samples, but no word on their source."""
-        if any(one is not None for one in (self.answered_at, self.max_age_seconds, self.interval_seconds, self.error)):
-            answered_at = None if self.answered_at is None else float(self.answered_at)
-        return {
-            "fetched_at": answered_at,
-            "max_age": 90.0 if self.max_age_seconds is None else self.max_age_seconds,
-            "interval": 15.0 if self.interval_seconds is None else self.interval_seconds,
-            "error": self.error or None,
-        }
+    def state(self, latest: float | None) -> dict[str, Any]:
+        """The fields of samples, of which the `latest` was answered where the document does not say when."""
+        latest = None if self.error else latest
+        answered_at = latest if self.answered_at is None else float(self.answered_at)
+        times = {"max_age": self.max_age_seconds, "interval": self.interval_seconds, "fetched_at": answered_at}
+        return {**times, "error": self.error or None}
 
 
 class _Query(_Source):
@@ -307,9 +298,9 @@ def _tried(parse: Callable[[Any], Any], value: object, path: str, faults: list[F
 
 def _cross_faults(read: Mapping[str, Any]) -> Iterator[Fault]:
     """Faults that no single value shows: a pod that occurs twice, samples of no metric, samples without a time."""
-    uids = [pod.uid for pod in read["pods"]]
-    for index, uid in enumerate(uids):
-        if (first := uids.index(uid)) != index:
+    seen = dict[str, int]()
+    for index, pod in enumerate(read["pods"]):
+        if (first := seen.setdefault(pod.uid, index)) != index:
             yield Fault(f"pods[{index}].metadata.uid", None, f"is a duplicate of pods[{first}]; keep one of them")
     queries = sorted(metric.name for metric in read["policy"].metrics if metric.query is not None)
     for name, given in read.get("samples", {}).items():

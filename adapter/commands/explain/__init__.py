@@ -12,7 +12,6 @@ from adapter.commands.terminal.command import (
     OK,
     Command,
     Example,
-    add_output,
     namespace_name,
     policy_name,
 )
@@ -32,7 +31,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--context", metavar="NAME", default="", help="of the kubeconfig; default: its current one")
     parser.add_argument("-w", "--watch", action="store_true", help="draw the page every 2 s, on a terminal")
     parser.add_argument("--save", metavar="FILE", help="write the document that `decide` reads; - is standard output")
-    add_output(parser)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -48,8 +46,8 @@ def run(parsed: argparse.Namespace) -> int:
 
     logs.configure("error", "console")  # the page has the errors
     wrong, (namespace, _) = "", parsed.policy
-    if parsed.watch and (parsed.save or parsed.output == "json" or not sys.stdout.isatty()):
-        wrong = "--watch draws on a terminal, without --save and -o json"
+    if parsed.watch and (parsed.save or not sys.stdout.isatty()):
+        wrong = "--watch draws on a terminal, without --save"
     elif namespace and parsed.namespace not in {"", namespace}:
         wrong = f"POLICY names namespace {namespace}, and -n names {parsed.namespace}: leave one of them out"
     if wrong:

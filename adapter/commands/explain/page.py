@@ -26,7 +26,7 @@ from adapter.kube.session import Session
 from adapter.load.explanation import range_text, value_text, value_texts
 from adapter.load.quantity import parse_nano
 from adapter.load.samples import SourceState
-from adapter.runtime.times import format_time, parse_time
+from adapter.runtime.times import parse_time
 
 _WATCH_SECONDS = 2.0
 _PLAIN_WIDTH = 1000
@@ -56,8 +56,6 @@ async def explain(parsed: argparse.Namespace) -> int:
         return OK if _save(parsed.save, explained.answer.document) else FAILED
     if parsed.save:
         output.complain("\n".join(explained.trouble))
-    elif parsed.output == "json":
-        output.print_json(data(explained))
     else:
         _print(page(explained))
     return status
@@ -86,27 +84,6 @@ def _save(file: str, document: str) -> bool:
         return False
     output.complain(f"{file} has the decision's inputs: `effective-load decide {file}` decides again")
     return True
-
-
-def data(explained: Explained) -> dict[str, Any]:
-    """The page as JSON data; `decision` is the server's, in the form of `decide -o json`."""
-    answer, hpa, status = explained.answer, explained.hpa, explained.hpa_status
-    shown = None
-    if hpa is not None:
-        keys = ("currentReplicas", "desiredReplicas", "lastScaleTime", "conditions")
-        shown = {"name": hpa.name, "willDo": list(will_do(explained)), **{key: status.get(key) for key in keys}}
-    return {
-        "policy": f"{explained.namespace}/{explained.name}",
-        "at": format_time(explained.at),
-        "served": answer.decision.served if answer is not None else None,
-        "error": explained.error or None,
-        "serverVersion": answer.version if answer is not None else None,
-        "decision": answer.sent if answer is not None else None,
-        "inputs": [dict(zip(("name", "age", "trouble"), row, strict=True)) for row in freshness(answer)],
-        "trouble": list(explained.trouble),
-        "findings": list(map(str, explained.findings)),
-        "hpa": shown,
-    }
 
 
 def page(explained: Explained) -> RenderableType:

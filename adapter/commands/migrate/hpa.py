@@ -74,7 +74,7 @@ def resource_goal(source: Fields, draft: Draft, name: str, container: str = "") 
         value: Fraction | None = Fraction(target.whole("averageUtilization"), 100)
         wanted["relativeTo"] = "Request"
     else:
-        value = target.milli("averageValue", "the HPA")
+        value = target.milli("averageValue")
     if not value or value < 0:
         raise Refusal(f"{target.path}: has no target of type {kind}")
     if kind == "Utilization" and value > _MOST:
@@ -88,7 +88,7 @@ def _served(source: Fields, kind: str, draft: Draft, rules: Sequence[AdapterRule
     metric = ServedMetric(kind, fields.text("name", required=True), fields.get("selector") or {})
     source.get("describedObject")
     by_value = target.text("type") == "Value"
-    value = target.milli("value" if by_value else "averageValue", "the HPA")
+    value = target.milli("value" if by_value else "averageValue")
     if not value or value < 0:
         raise Refusal(f"{target.path}: has no target")
     found, why = candidates(rules, metric)

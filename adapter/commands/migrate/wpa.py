@@ -10,10 +10,8 @@ from adapter.commands.migrate.read import MOST_SECONDS, Draft, Fields, Goal, Not
 
 API_GROUP = "datadoghq.com"
 KIND = "WatermarkPodAutoscaler"
-_READER = "the controller"
 _SMALLEST = Fraction(1, 10**9)
 _MOST_PERCENT = 10_000
-_MOST_TOLERANCE = Fraction(99, 100)
 _LIFECYCLE, _OWNERS = "wpa.datadoghq.com/lifecycle-control.enabled", "wpa.datadoghq.com/skip-owner-check"
 _ANNOTATIONS = {
     _LIFECYCLE: "scaling no longer stops while a DatadogMonitor is not OK; effective-load.io/hold-until holds it",
@@ -64,22 +62,16 @@ def read(root: Fields) -> Draft:
 
 def _pacing(spec: Fields, draft: Draft) -> None:
     """The tolerance, the velocity and the waits."""
-    draft.tolerance = spec.milli("tolerance", _READER) or Fraction(0)
+    draft.tolerance = spec.milli("tolerance") or Fraction(0)
     if draft.tolerance == 0:
-        spec.differs("tolerance", f"{_READER} takes 0, or none, for its default of 10 %, which is kept")
+        spec.differs("tolerance", "the controller takes 0, or none, for its default of 10 %, which is kept")
         draft.tolerance = Fraction(1, 10)
-    elif draft.tolerance > _MOST_TOLERANCE:
-        spec.differs("tolerance", "it is 99 % here, a policy's most")
-        draft.tolerance = _MOST_TOLERANCE
     for key, (ours, default) in _FACTORS.items():
-        given = spec.milli(key, _READER)
+        given = spec.milli(key)
         percent = Fraction(default) if given is None else given
-        whole = math.floor(percent) if percent >= 1 else math.ceil(percent)
-        if whole > _MOST_PERCENT:
-            spec.differs(key, "it limits nothing in practice, and none is written")
-            continue
+        whole = min(_MOST_PERCENT, math.floor(percent) if percent >= 1 else math.ceil(percent))
         if percent != whole:
-            spec.differs(key, f"a velocity is a whole percentage: {whole} %")
+            spec.differs(key, f"a velocity is a whole percentage of at most {_MOST_PERCENT}: {whole} %")
         draft.spec.setdefault("velocity", {})[ours] = whole
     for key, (part, direction, default) in _SECONDS.items():
         seconds = spec.whole(key, default)
@@ -115,20 +107,17 @@ def _metric(fields: Fields, draft: Draft) -> None:
     elif words:
         sentence = f"the usage is that of the target's own pods, not of all pods{labelled}"
         source.differs("metricSelector", sentence, ", ".join(words))
-    high, low = _watermarks(source, draft)
+    high, low = _watermarks(source)
     values = {"highWatermark": high, **({"lowWatermark": low} if low else {})}
     draft.goals.append(Goal(name=name, values=values, path=source.path, **reference))
 
 
-def _watermarks(source: Fields, draft: Draft) -> tuple[Fraction, Fraction]:
+def _watermarks(source: Fields) -> tuple[Fraction, Fraction]:
     """The high and the low watermark as the controller reads them: one that is absent is the other one."""
-    high, low = (source.milli(key, _READER) for key in ("highWatermark", "lowWatermark"))
-    for key, mark in (("highWatermark", high), ("lowWatermark", low)):
-        if mark is None:
-            source.differs(key, f"is absent: {_READER} takes the other watermark for it, as here")
-        elif (mark * draft.tolerance * 1000).denominator != 1:
-            sentence = f"{_READER} cuts the tolerance around it to thousandths; a policy's is exact"
-            source.differs(key, sentence)
+    high, low = (source.milli(key) for key in ("highWatermark", "lowWatermark"))
+    if None in (high, low):
+        absent = "highWatermark" if high is None else "lowWatermark"
+        source.differs(absent, "is absent: the controller takes the other watermark for it, as here")
     high, low = high if high is not None else low, low if low is not None else high
     if not high or low is None or not 0 <= low <= high:
         raise Refusal(f"{source.path}: needs a highWatermark above 0, and a lowWatermark that is not above it")
