@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from adapter.policy.documents import mapping_at
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument
 
@@ -43,11 +44,12 @@ class FileFault:
         return f"{self.place}: {self.text}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ManifestObject:
-    """An object as it was written: any of its values may be of a wrong type.
+    """An object as it was written: any of its values may be of a wrong type; a text that is none is empty.
 
-    `document` is its number in the file, `prefix` its place in a List (`items[2]`).
+    `document` is its number in the file, `prefix` its place in a List (`items[2]`). `group` is empty for the core
+    group, `namespace` is `default` where the file leaves it to kubectl.
     """
 
     data: Mapping[str, Any]
@@ -55,37 +57,19 @@ class ManifestObject:
     document: int = 0
     prefix: str = ""
     text: str = field(default="", repr=False, compare=False)
+    api_version: str = field(init=False)
+    group: str = field(init=False)
+    kind: str = field(init=False)
+    metadata: Mapping[str, Any] = field(init=False)
+    name: str = field(init=False)
+    namespace: str = field(init=False)
 
-    @property
-    def api_version(self) -> str:
-        """Its apiVersion; empty without one."""
-        return _text(self.data.get("apiVersion"))
-
-    @property
-    def group(self) -> str:
-        """Its API group; empty for the core group."""
-        return self.api_version.rpartition("/")[0]
-
-    @property
-    def kind(self) -> str:
-        """Its kind; empty without one."""
-        return _text(self.data.get("kind"))
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """Its metadata; empty without any."""
-        metadata = self.data.get("metadata")
-        return metadata if isinstance(metadata, Mapping) else {}
-
-    @property
-    def name(self) -> str:
-        """Its name; empty without one."""
-        return _text(self.metadata.get("name"))
-
-    @property
-    def namespace(self) -> str:
-        """Its namespace; `default` where the file leaves it to kubectl."""
-        return _text(self.metadata.get("namespace")) or "default"
+    def __post_init__(self) -> None:
+        self.metadata = mapping_at(self.data, "metadata")
+        self.api_version, self.kind = (_text(self.data.get(key)) for key in ("apiVersion", "kind"))
+        self.group = self.api_version.rpartition("/")[0]
+        self.name, namespace = (_text(self.metadata.get(key)) for key in ("name", "namespace"))
+        self.namespace = namespace or "default"
 
     def place(self, path: str = "") -> Place:
         """The place of one of its fields (`spec.metrics[0].name`), or of the nearest parent that exists."""

@@ -1,18 +1,10 @@
 """What is installed: Deployments, settings, APIServices and their CA, clocks and versions, ready servers."""
 
-import base64
 import json
-import time
 from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import NameOID
 
 from adapter.commands.check.installation import (
     CUSTOM,
@@ -106,17 +98,16 @@ async def test_a_deployment_without_ready_pods_is_an_error(api: FakeApi, session
     assert second.startswith("warning: Deployment metrics/el-server runs version 0.0.1, and this program is ")
 
 
-def api_service(service: tuple[str, str] = OURS, authority: bytes = b"", **condition: str) -> Any:
+def api_service(service: tuple[str, str] = OURS, **condition: str) -> Any:
     available = {"type": "Available", "status": "True", **condition}
-    bundle = base64.b64encode(authority).decode()
-    spec = {"service": {"namespace": service[0], "name": service[1]}, "caBundle": bundle}
+    spec = {"service": {"namespace": service[0], "name": service[1]}}
     return answer({"spec": spec, "status": {"conditions": [available]}})
 
 
 async def found_services(session: Session, settings: Settings | None = None) -> dict[str, list[str]]:
     installation = await find_installation(session, Settings())
     found: dict[str, list[str]] = {}
-    for one in check_api_services(installation, settings, time.time()):
+    for one in check_api_services(installation, settings):
         found.setdefault(one.about.removeprefix("APIService "), []).append(f"{one.level.value}: {one}")
     return found
 
@@ -158,35 +149,11 @@ async def test_an_apiservice_says_who_serves_it_and_what_to_do(
     assert line.startswith(says)
 
 
-def pem(days: float) -> bytes:
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "ca")])
-    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-    builder = builder.not_valid_before(now - timedelta(days=100)).not_valid_after(now + timedelta(days=days, hours=1))
-    return builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
-
-
-@pytest.mark.parametrize(
-    ("authority", "says"),
-    [
-        (pem(60), "ok: the CA in its caBundle is valid until"),
-        (pem(5), "warning: the CA in its caBundle ends in 5 days"),
-        (pem(-2), "error: the CA in its caBundle expired on"),
-        (pem(-2) + pem(60), "ok: the CA in its caBundle is valid until"),
-        (b"nonsense", "error: the CA in its caBundle cannot be read"),
-    ],
-)
-async def test_the_end_of_the_ca_is_judged(api: FakeApi, session: Session, authority: bytes, says: str) -> None:
-    api.answers[f"{API_SERVICES}/{CUSTOM[0]}"] = api_service(authority=authority)
-    assert (await found_services(session, Settings()))[CUSTOM[0]][1].startswith(says)
-
-
 @pytest.mark.parametrize(
     ("version", "says", "has_tolerance"),
     [
         ("v1.35.2", "ok: it is Kubernetes v1.35.2, whose HPAs have a tolerance of their own", True),
         ("v1.30.0-gke.5", "warning: it is Kubernetes v1.30.0-gke.5, whose HPAs have no tolerance", False),
-        ("v1.22.1", "error: Kubernetes v1.22.1 has no autoscaling/v2", False),
     ],
 )
 async def test_the_version_decides_on_the_tolerance(

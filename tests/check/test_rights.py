@@ -75,14 +75,6 @@ async def test_a_right_in_each_watched_namespace_suffices(session: Session, righ
     assert (await review(session, two))[0].startswith("error: it may not watch pods in cart; apply")
 
 
-async def test_a_right_for_custom_resources_alone_is_a_warning(session: Session, rights: Rights) -> None:
-    rights.denied = {("get", "customresourcedefinitions", "")}
-    (line,) = await review(session)
-    assert line.startswith(
-        "warning: it may not get customresourcedefinitions.apiextensions.k8s.io, which scale targets"
-    )
-
-
 async def test_an_account_without_any_right_is_one_error(session: Session, rights: Rights) -> None:
     rights.all_denied = True
     (line,) = await review(session)

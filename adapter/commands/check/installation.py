@@ -1,8 +1,6 @@
 """What is installed: the API server, Deployments and settings, APIServices with their CA, the readiness of servers."""
 
 import asyncio
-import base64
-import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,7 +8,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import msgspec
-from cryptography import x509
 
 from adapter.commands.check.report import Finding, error, ok, skipped, warning
 from adapter.commands.check.rights import ACCOUNTS
@@ -29,10 +26,6 @@ CUSTOM = ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io")
 EXTERNAL = "v1beta1.external.metrics.k8s.io"
 SELECTOR = "app.kubernetes.io/name=effective-load"
 _COMPONENT = "app.kubernetes.io/component"
-_DAY = 86_400.0
-_SOON_DAYS = 14
-"""Certificates are renewed a month before their end: one that ends sooner was not."""
-_OLDEST = (1, 23)
 _WRONG_SECONDS = 60.0
 _ASK_SECONDS = 3.0
 _PODS_LOG = "kubectl -n {namespace} get pods, and their log"
@@ -94,9 +87,6 @@ async def check_api_server(session: Session) -> tuple[list[Finding], bool | None
     version = parse_version(text)
     if version is None:
         return found, None
-    if version < _OLDEST:
-        oldest = f"Kubernetes {text} has no autoscaling/v2; 1.23 is the oldest version that has"
-        return [*found, error(about, oldest)], False
     if version >= TOLERANCE_SINCE:
         return [*found, ok(about, f"it is Kubernetes {text}, whose HPAs have a tolerance of their own")], True
     missing = (
@@ -176,8 +166,8 @@ def check_deployments(installation: Installation) -> Iterator[Finding]:
             yield warning(about, f"{named} runs version {version}, and this program is {package_version()}")
 
 
-def check_api_services(installation: Installation, settings: Settings | None, now: float) -> Iterator[Finding]:
-    """Each APIService: whether it exists, names our Service, is available, and until when its CA is valid.
+def check_api_services(installation: Installation, settings: Settings | None) -> Iterator[Finding]:
+    """Each APIService: whether it exists, names our Service, and is available.
 
     `settings`: None where they are not known.
     """
@@ -201,7 +191,6 @@ def check_api_services(installation: Installation, settings: Settings | None, no
             yield error(about, text, "set that, or delete it")
         else:
             yield _availability(about, found, ours.namespace)
-            yield from _authority(about, found, now)
 
 
 def _named(service: ObjectReference | None) -> str:
@@ -219,27 +208,6 @@ def _availability(about: str, api_service: ApiService, namespace: str) -> Findin
     remedy = next((text for part, text in _REMEDIES.items() if part in said), "kubectl describe apiservice")
     text = f"it is not available ({condition.reason}): {condition.message}"
     return error(about, text, remedy.format(namespace=namespace))
-
-
-def _authority(about: str, api_service: ApiService, now: float) -> Iterator[Finding]:
-    """The end of the CA in caBundle; of several the one that ends last counts."""
-    if not api_service.spec.ca_bundle:
-        return
-    certificates: list[x509.Certificate] = []
-    with contextlib.suppress(ValueError):
-        certificates = x509.load_pem_x509_certificates(base64.b64decode(api_service.spec.ca_bundle))
-    end = max((one.not_valid_after_utc for one in certificates), default=None)
-    remedy = "see serving_certificate_failed in the server's log"
-    if end is None:
-        yield error(about, "the CA in its caBundle cannot be read", remedy)
-        return
-    left, on = end.timestamp() - now, end.strftime("%Y-%m-%d")
-    if left <= 0:
-        yield error(about, f"the CA in its caBundle expired on {on}", remedy)
-    elif left < _SOON_DAYS * _DAY:
-        yield warning(about, f"the CA in its caBundle ends in {left / _DAY:.0f} days ({on}), not renewed yet", remedy)
-    else:
-        yield ok(about, f"the CA in its caBundle is valid until {on}")
 
 
 async def check_servers(session: Session, namespace: str, settings: Settings) -> list[Finding]:

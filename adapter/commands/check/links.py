@@ -161,20 +161,12 @@ def _check_metric(
     world: World, read: Read[Hpa], metric: HpaMetric, place: str, policies: dict[str, Policy | None]
 ) -> Iterator[Finding]:
     """What a metric of an HPA names that does not exist; `policies` are those of its namespace."""
-    name, target, where = _named_policy(metric), metric.described, f"in namespace {read.at.namespace}"
-    text = remedy = ""
-    if name and name not in policies:
+    name, where = _named_policy(metric), f"in namespace {read.at.namespace}"
+    if name and name not in policies and (policies or world.is_live):
         text = f"it asks for {metric.name} of WatermarkPolicy {name}, which does not exist {where}"
         there = first_names(sorted(policies), _NAMED) or "none"
-        remedy = f"create that policy, or name one that exists ({there})"
-    elif target is not None and metric.name == DESIRED_REPLICAS and not name and None not in policies.values():
-        hpas = [world.hpa_of(policy) for policy in policies.values() if policy is not None]
-        if target.identity not in {one.value.target.identity for one in hpas if one is not None and one.value}:
-            of = f"{target.kind} {target.name}, which no WatermarkPolicy {where} scales"
-            text, remedy = f"it asks for {DESIRED_REPLICAS} of {of}", "create a policy that names this HPA"
-    if text and (policies or world.is_live):
-        yield error(read.about, text, remedy, read.place(place))
-    elif text:
+        yield error(read.about, text, f"create that policy, or name one that exists ({there})", read.place(place))
+    elif name and name not in policies:
         yield skipped(read.about, f"its WatermarkPolicy: none {where} is among the files", place=read.place())
     policy = policies.get(name)
     if policy is not None and metric.names(name):

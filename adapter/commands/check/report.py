@@ -9,9 +9,6 @@ from typing import Any
 
 from adapter.commands.files import Place
 
-_COUNTED = {"policy": "policies", "HPA": "HPAs", "registry": "registries"}
-"""The kinds that the summary counts, by the first word of a subject, and their plurals."""
-
 
 class Level(StrEnum):
     """One ERROR makes the check fail. SKIPPED: it could not be checked from here, or waits for another fault."""
@@ -56,15 +53,8 @@ def lines(findings: Iterable[Finding], *, verbose: bool = False) -> Iterator[str
         if shown:
             yield about
             yield from (f"  {one.level.value:<8} {one}" for one in shown)
-    subjects = Counter(about.partition(" ")[0] for about in sections)
-    counted = [f"{subjects[one]} {one if subjects[one] == 1 else _COUNTED[one]}" for one in _COUNTED if subjects[one]]
     levels = Counter(one.level for found in sections.values() for one in found)
-    counts = [
-        f"{levels[level]} {level.value}{'s' * (levels[level] != 1 and level is not Level.SKIPPED)}"
-        for level in (Level.ERROR, Level.WARNING, Level.SKIPPED)
-        if levels[level]
-    ]
-    yield f"{', '.join(counted) or 'no policy'}: {', '.join(counts) or 'no faults'}"
+    yield ", ".join(f"{levels[level]} {level.value}" for level in Level)
 
 
 def data(findings: Sequence[Finding]) -> dict[str, Any]:

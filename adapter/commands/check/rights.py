@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from adapter.commands.check.report import Finding, error, ok, skipped, warning
+from adapter.commands.check.report import Finding, error, ok, skipped
 from adapter.commands.cluster import reason
 from adapter.commands.files import objects_of
 from adapter.kube.api import SUBJECT_ACCESS_REVIEWS
@@ -24,7 +24,7 @@ _PACKAGED = Path(__file__).parents[2] / "manifests"
 _MANIFESTS = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parents[3] / "manifests"
 """In a wheel the manifests are part of the package; in a clone they are beside it."""
 _OPTIONAL = "customresourcedefinitions"
-"""Only scale targets that are custom resources need it."""
+"""Only scale targets that are custom resources need it, so it is not asked for."""
 ACCOUNTS = {"server": "effective-load", "companion": "effective-load-companion"}
 """The service accounts of the manifests, by component."""
 
@@ -46,12 +46,6 @@ class Right(NamedTuple):
     def __str__(self) -> str:
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         return f"{self.verb} {resource}{f' {self.name}' if self.name else ''}"
-
-    def attributes(self, namespace: str) -> dict[str, str]:
-        """The right in a namespace as a review asks for it."""
-        resource, _, subresource = self.resource.partition("/")
-        attributes = {"verb": self.verb, "group": self.group, "resource": resource, "subresource": subresource}
-        return {**attributes, "name": self.name, "namespace": namespace}
 
 
 def needed_rights(component: str, settings: Settings, namespace: str) -> Iterator[Right]:
@@ -84,7 +78,8 @@ def needed_rights(component: str, settings: Settings, namespace: str) -> Iterato
         where = namespace if binding.kind == "RoleBinding" else ""
         for rule in role.data["rules"]:
             names = rule.get("resourceNames", [""])
-            for group, resource, name, verb in product(rule["apiGroups"], rule["resources"], names, rule["verbs"]):
+            resources = [resource for resource in rule["resources"] if resource != _OPTIONAL]
+            for group, resource, name, verb in product(rule["apiGroups"], resources, names, rule["verbs"]):
                 yield Right(verb, group, resource, name and renamed.get(resource, name), where, role.name, role.file)
 
 
@@ -96,21 +91,24 @@ async def check_rights(
     rights = list(dict.fromkeys(needed_rights(component, settings, namespace)))
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
     user = {"user": f"system:serviceaccount:{namespace}:{account}", "groups": groups}
+    kind = {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": "SubjectAccessReview"}
     slots = asyncio.Semaphore(_AT_ONCE)
 
     async def may(right: Right, where: str) -> bool:
-        review = {"apiVersion": SUBJECT_ACCESS_REVIEWS.api_version, "kind": "SubjectAccessReview"}
-        body = msgspec.json.encode({**review, "spec": {"resourceAttributes": right.attributes(where), **user}})
+        resource, _, subresource = right.resource.partition("/")
+        asked = {"verb": right.verb, "group": right.group, "resource": resource, "subresource": subresource}
+        asked |= {"name": right.name, "namespace": where}
         async with slots:
+            body = msgspec.json.encode({**kind, "spec": {"resourceAttributes": asked, **user}})
             answer = await session.request("POST", SUBJECT_ACCESS_REVIEWS.collection(), body=body)
         reviewed = decode_answer(Decoder(AnyObject).decode, answer.body, "SubjectAccessReview")
         return (reviewed.status or {}).get("allowed") is True
 
     async def lacks(right: Right) -> list[str]:
         """The namespaces without the right; a lone empty one for the cluster."""
+        everywhere = () if right.namespace else settings.kubernetes.namespaces
         if await may(right, right.namespace):
             return []
-        everywhere = () if right.namespace else settings.kubernetes.namespaces
         return [where for where in everywhere if not await may(right, where)] if everywhere else [""]
 
     try:
@@ -121,14 +119,11 @@ async def check_rights(
     if all(found):
         remedy = "apply the manifests again (the service account, its roles and their bindings)"
         return [error(about, "it has none of its rights", remedy)]
-    missing, findings = defaultdict[tuple[str, str], list[str]](list), list[Finding]()
+    missing = defaultdict[tuple[str, str], list[str]](list)
     for right, places in zip(rights, found, strict=True):
-        if places and right.resource == _OPTIONAL:
-            text = f"it may not {right}, which scale targets that are custom resources need ({right.file})"
-            findings.append(warning(about, text))
-        elif places:
+        if places:
             missing[right.role, right.file].append(f"{right}{' in ' * any(places)}{', '.join(places)}")
-    findings += [
+    findings = [
         error(about, f"it may not {', '.join(phrases)}", f"apply {role} and its binding ({file})")
         for (role, file), phrases in missing.items()
     ]

@@ -1,6 +1,5 @@
 """The layers of a check, causes first: the first layer with an error marks those below it as waiting."""
 
-import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack
 
@@ -19,11 +18,8 @@ from adapter.load.spec import Policy
 from adapter.policy.conditions import ConditionType
 from adapter.policy.documents import mapping_at
 from adapter.runtime.faults import first_names
-from adapter.runtime.times import parse_time
 from adapter.settings import Settings
 
-STALE_STATUS_SECONDS = 180.0
-"""The companion writes every status at least every two minutes, so one older than this is no longer written."""
 _NAMED = 5
 _LAYERS = ("API server", "rights", "installation", "sources", "registries", "policies and HPAs")
 
@@ -69,16 +65,8 @@ async def _layers(given: Settings | None, only: str, kubeconfig: str | None) -> 
             if session is None or etcd or isinstance(fault, Unreachable):
                 trouble = "its etcd fails (kubectl get --raw /readyz)" if etcd else str(fault)
         if session is None or trouble:
-            is_needed = kubeconfig or only or given is None or not (given.registries or given.prometheus.servers)
-            text = f"no cluster answers: {trouble}"
-            if is_needed:
-                yield [error("API server", text, "name a kubeconfig by --kubeconfig or $KUBECONFIG")]
-            yield [warning("API server", text, "only what --settings names is checked")]
-            yield []
-            yield []
-            settings = given or Settings()
-            yield await sources.check_prometheus(settings.prometheus.servers, time.time(), may_contact=True)
-            yield (await sources.check_registries(settings.registries, [], may_contact=True))[0]
+            remedy = "name a kubeconfig by --kubeconfig or $KUBECONFIG"
+            yield [error("API server", f"no cluster answers: {trouble}", remedy)]
             return
         found, has_tolerance = await installed.check_api_server(session)
         yield found
@@ -96,7 +84,7 @@ async def _layers(given: Settings | None, only: str, kubeconfig: str | None) -> 
         yield [
             *settings_found,
             *installed.check_deployments(installation),
-            *installed.check_api_services(installation, known, session.now()),
+            *installed.check_api_services(installation, known),
             *await installed.check_servers(session, installation.namespace, settings),
         ]
         applied = [known] if known is not None else []
@@ -111,8 +99,6 @@ async def _layers(given: Settings | None, only: str, kubeconfig: str | None) -> 
         found, probes = await sources.check_registries(settings.registries, policies, may_contact=may_contact)
         yield found
         found = [*world.findings, *check_links(world)]
-        if settings.companion.features.status:
-            found += _check_statuses(world, session.now())
         found += await _check_decisions(session, world, found, probes)
         yield [*found, *_inactive(world, found)]
 
@@ -161,18 +147,6 @@ def _check_decision(about: str, policy: Policy, answer: Answer, probes: sources.
     yield from (warning(about, text) for text in conditions.values())
     if decision.current == 0:
         yield from (warning(about, line) for line in decision.explanation[-1:])
-
-
-def _check_statuses(world: World, now: float) -> Iterator[Finding]:
-    """The statuses that the companion no longer writes, or has not written yet."""
-    about = "companion"
-    times = {read.at.name: parse_time(mapping_at(read.at.data, "status").get("assessedAt")) for read in world.wanted}
-    ages = {name: now - at for name, at in times.items() if at is not None and now - at > STALE_STATUS_SECONDS}
-    if ages:
-        text = f"it writes each status within two minutes, and these are older, up to {max(ages.values()):.0f} s"
-        yield error(about, f"{text}: {first_names(list(ages), _NAMED)}", "check that it runs, and its log")
-    if unwritten := [name for name, at in times.items() if at is None]:
-        yield warning(about, f"no status is written yet for {first_names(unwritten, _NAMED)}")
 
 
 def _inactive(world: World, found: Sequence[Finding]) -> Iterator[Finding]:
