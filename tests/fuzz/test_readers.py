@@ -8,6 +8,7 @@ import contextlib
 import json
 from collections.abc import Callable
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -38,6 +39,7 @@ from adapter.registries.nacos import ADMIN_CALLS, listed_in
 from adapter.registries.polaris import read_answer
 from adapter.registries.zookeeper.dubbo import parse_document, parse_provider, parse_rules
 from adapter.runtime.decoding import decode
+from adapter.runtime.document_text import read_document as read_text
 from adapter.runtime.faults import FaultyDocument
 from adapter.runtime.http import Reply
 from adapter.runtime.source_errors import SourceError
@@ -49,7 +51,6 @@ from adapter.usage.query_catalog import InstantQuery
 from tests.fuzz.spoil import STRANGE, TEXTS, mangle, spoilt
 from tests.policy.wrong import EVERYTHING
 
-TIME = "2026-01-01T12:00:00Z"
 QUERY = 'sum by (namespace, pod) (rate(http_requests_total{namespace="$namespace"}[5m] offset 1m)) or vector(1)'
 
 
@@ -61,152 +62,9 @@ class Reader(NamedTuple):
     good: Any
 
 
-METADATA = {
-    "name": "web",
-    "namespace": "shop",
-    "uid": "u-1",
-    "resourceVersion": "7",
-    "generation": 3,
-    "creationTimestamp": TIME,
-    "labels": {"app": "web", "pod-template-hash": "abc"},
-    "annotations": {"effective-load.io/pulled-out": "true", "controller.kubernetes.io/pod-deletion-cost": "-5"},
-    "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r", "controller": True}],
-}
-CONDITION = {"type": "Ready", "status": "True", "reason": "x", "message": "y", "lastTransitionTime": TIME}
-CONTAINER = {
-    "name": "app",
-    "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": 1}},
-    "ports": [{"containerPort": 8080}],
-}
-POD = {
-    "metadata": METADATA,
-    "spec": {"containers": [CONTAINER], "initContainers": [CONTAINER], "hostNetwork": False},
-    "status": {
-        "phase": "Running",
-        "startTime": TIME,
-        "conditions": [CONDITION],
-        "containerStatuses": [{"name": "app", "state": {"running": {"startedAt": TIME}}}],
-        "podIP": "10.0.0.10",
-        "podIPs": [{"ip": "10.0.0.10"}],
-    },
-}
-DEPLOYMENT = {
-    "metadata": METADATA,
-    "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "web"}}},
-    "status": {"replicas": 3, "conditions": [CONDITION]},
-}
-HPA = {
-    "metadata": METADATA,
-    "spec": {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-        "minReplicas": 1,
-        "maxReplicas": 9,
-        "behavior": {"scaleUp": {"tolerance": "0", "policies": [{"type": "Pods", "value": 4, "periodSeconds": 15}]}},
-        "metrics": [
-            {
-                "type": "Object",
-                "object": {
-                    "describedObject": {"apiVersion": "v1", "kind": "WatermarkPolicy", "name": "web"},
-                    "metric": {"name": "desired_replicas", "selector": {"matchLabels": {"policy": "web"}}},
-                    "target": {"type": "AverageValue", "averageValue": "1"},
-                },
-            }
-        ],
-    },
-    "status": {"lastScaleTime": TIME, "conditions": [CONDITION]},
-}
-POLICY = {
-    "apiVersion": "effective-load.io/v1alpha1",
-    "kind": "WatermarkPolicy",
-    "metadata": {**METADATA, "annotations": {"effective-load.io/hold-until": TIME}},
-    "spec": EVERYTHING,
-    "status": {"memory": {"pods": {}}},
-}
-SLICE = {
-    "metadata": METADATA,
-    "endpoints": [{"conditions": {"ready": True}, "targetRef": {"kind": "Pod", "name": "web-0", "uid": "u"}}],
-}
-SCALE = {"metadata": METADATA, "spec": {"replicas": 3}, "status": {"replicas": 3, "selector": "app=web,tier in (a,b)"}}
-LEASE = {"metadata": METADATA, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 15, "renewTime": TIME}}
-MEMORY = {"away": [f"pulledOut {TIME} u-1"], "errorSince": TIME}
-PROMETHEUS = {
-    "status": "success",
-    "data": {
-        "resultType": "vector",
-        "result": [
-            {"metric": {"namespace": "shop", "pod": "web-0"}, "value": [1700000000.123, "1.5"]},
-            {"metric": {"namespace": "shop", "pod": "web-0", INPUT_LABEL: "time0"}, "value": [1700000000.123, "17e8"]},
-            {"metric": {"namespace": "shop", "pod": "web-0", INPUT_LABEL: "count0"}, "value": [1700000000.123, "20"]},
-        ],
-    },
-}
-PODS = {
-    "kind": "PodMetricsList",
-    "items": [
-        {
-            "metadata": {"name": "web-0", "namespace": "shop"},
-            "timestamp": TIME,
-            "window": "15.021s",
-            "containers": [{"name": "app", "usage": {"cpu": "12345678n", "memory": "120336Ki"}}],
-        }
-    ],
-}
-EUREKA = {
-    "application": {
-        "name": "SHOP",
-        "instance": [
-            {
-                "instanceId": "web-0:shop:8080",
-                "ipAddr": "10.0.0.10",
-                "status": "UP",
-                "port": {"$": 8080, "@enabled": "true"},
-                "metadata": {"pod": "web-0"},
-            }
-        ],
-    }
-}
-CONSUL = [
-    {
-        "Node": {"ID": "n", "Node": "node", "Address": "10.0.1.1"},
-        "Service": {"ID": "web-0", "Address": "10.0.0.10", "Port": 8080, "Weights": {"Passing": 1}, "Meta": {"a": "b"}},
-        "Checks": [{"CheckID": "serfHealth", "Status": "passing"}],
-    }
-]
-HOST = {"ip": "10.0.0.10", "port": 8080, "weight": 1.0, "healthy": True, "enabled": True, "metadata": {"pod": "web-0"}}
-NACOS = {"code": 0, "message": "success", "data": [HOST]}
-POLARIS = {
-    "code": 200000,
-    "service": {"name": "shop", "namespace": "default", "revision": "r1"},
-    "instances": [{"host": "10.0.0.10", "port": 8080, "weight": 100, "healthy": True, "isolate": False}],
-}
-PLATFORM = {
-    "complete": True,
-    "service": "shop",
-    "instances": [{"ip": "10.0.0.10", "port": 8080, "pod": "web-0", "state": "out", "weight": 1.5, "reason": "drain"}],
-}
-CURATOR = {
-    "name": "shop",
-    "address": "10.0.0.10",
-    "port": 8080,
-    "payload": {"@class": "x", "id": "shop", "metadata": {"instance_status": "UP"}},
-    "registrationTimeUTC": 1700000000000,
-}
-DUBBO_RULE = {
-    "configVersion": "v2.7",
-    "scope": "application",
-    "key": "shop",
-    "configs": [{"side": "provider", "addresses": ["10.0.0.7:20880"], "parameters": {"weight": "50"}}],
-}
-SETTINGS: dict[str, Any] = {
-    "server": {"port": 6443, "tls": {"mode": "Files", "certFile": "/c", "keyFile": "/k"}},
-    "kubernetes": {"namespaces": ["shop"], "hpaTolerance": 0.1},
-    "prometheus": {
-        "servers": [{"name": "main", "url": "http://p:9090", "headers": {"X-Scope-OrgID": "t"}}],
-        "queries": [{"name": "rps", "server": "main", "query": 'sum(x{namespace="$namespace"})', "maxAgeSeconds": 90}],
-    },
-    "companion": {"features": {"status": True}, "production": {"namespaces": ["prod-*"]}},
-    "registries": [{"name": "z", "type": "ZooKeeper", "servers": ["zk:2181"], "layout": "DubboInterface"}],
-}
+GOOD = read_text((Path(__file__).parent / "good.yaml").read_text().replace("INPUT_LABEL", INPUT_LABEL))
+GOOD["policy"]["spec"] = EVERYTHING
+SETTINGS: dict[str, Any] = GOOD["settings"]
 
 
 def vector(body: bytes) -> object:
@@ -233,31 +91,31 @@ def watched(decoder: Callable[[msgspec.Raw], object]) -> Callable[[bytes], objec
 
 OBJECT = (msgspec.MsgspecError, FaultyDocument)
 READERS = {
-    "pod": Reader(watched(PodDecoder()), OBJECT, POD),
-    "deployment": Reader(watched(target_decoder("apps/v1", "Deployment", BUILT_IN)), OBJECT, DEPLOYMENT),
-    "watched hpa": Reader(watched(decode_hpa), OBJECT, HPA),
-    "watched policy": Reader(watched(decode_policy), OBJECT, POLICY),
-    "endpoint slice": Reader(watched(kubernetes.decode_listing), OBJECT, SLICE),
-    "scale": Reader(watched(decode_scale), OBJECT, SCALE),
-    "lease": Reader(leader_election.DECODER.decode, OBJECT, LEASE),
-    "policy": Reader(parse_policy, (FaultyDocument,), POLICY),
-    "hpa": Reader(parse_hpa, (FaultyDocument,), HPA),
+    "pod": Reader(watched(PodDecoder()), OBJECT, GOOD["pod"]),
+    "deployment": Reader(watched(target_decoder("apps/v1", "Deployment", BUILT_IN)), OBJECT, GOOD["deployment"]),
+    "watched hpa": Reader(watched(decode_hpa), OBJECT, GOOD["hpa"]),
+    "watched policy": Reader(watched(decode_policy), OBJECT, GOOD["policy"]),
+    "endpoint slice": Reader(watched(kubernetes.decode_listing), OBJECT, GOOD["slice"]),
+    "scale": Reader(watched(decode_scale), OBJECT, GOOD["scale"]),
+    "lease": Reader(leader_election.DECODER.decode, OBJECT, GOOD["lease"]),
+    "policy": Reader(parse_policy, (FaultyDocument,), GOOD["policy"]),
+    "hpa": Reader(parse_hpa, (FaultyDocument,), GOOD["hpa"]),
     "memory": Reader(
         lambda body: status_memory.from_status(decode(body, dict[str, Any])),
         (msgspec.MsgspecError, PolicyError),
-        MEMORY,
+        GOOD["memory"],
     ),
-    "prometheus": Reader(vector, (SourceError,), PROMETHEUS),
-    "metrics.k8s.io": Reader(resource_metrics.decode_usages, (SourceError,), PODS),
-    "eureka": Reader(lambda body: read_application(body, "shop", "pod"), (SourceError,), EUREKA),
-    "consul": Reader(lambda body: read_entries(body, "", warning_is_out=True), (SourceError,), CONSUL),
-    "nacos": Reader(lambda body: listed_in(ADMIN_CALLS[0], body), (SourceError,), NACOS),
+    "prometheus": Reader(vector, (SourceError,), GOOD["prometheus"]),
+    "metrics.k8s.io": Reader(resource_metrics.decode_usages, (SourceError,), GOOD["pods"]),
+    "eureka": Reader(lambda body: read_application(body, "shop", "pod"), (SourceError,), GOOD["eureka"]),
+    "consul": Reader(lambda body: read_entries(body, "", warning_is_out=True), (SourceError,), GOOD["consul"]),
+    "nacos": Reader(lambda body: listed_in(ADMIN_CALLS[0], body), (SourceError,), GOOD["nacos"]),
     "polaris": Reader(
-        lambda body: read_answer(Reply(200, {}, body), "shop", "default", "pod"), (SourceError,), POLARIS
+        lambda body: read_answer(Reply(200, {}, body), "shop", "default", "pod"), (SourceError,), GOOD["polaris"]
     ),
-    "platform": Reader(lambda body: read_document(body, "shop"), (SourceError,), PLATFORM),
-    "curator": Reader(lambda body: parse_document(body, 1.7e9, "pod"), (ValueError,), CURATOR),
-    "dubbo rule": Reader(lambda body: parse_rules("shop.configurators", body), (), DUBBO_RULE),
+    "platform": Reader(lambda body: read_document(body, "shop"), (SourceError,), GOOD["platform"]),
+    "curator": Reader(lambda body: parse_document(body, 1.7e9, "pod"), (ValueError,), GOOD["curator"]),
+    "dubbo rule": Reader(lambda body: parse_rules("shop.configurators", body), (), GOOD["dubbo"]),
     "settings": Reader(of_text(settings_file.parse_settings), (SettingsError,), SETTINGS),
 }
 TEXT_READERS = {
