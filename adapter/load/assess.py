@@ -42,8 +42,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     groups = PodGroups(inputs, pods)
     assessed = [_of_metric(inputs, metric, groups) for metric in policy.metrics]
     metrics = tuple(metric for metric, _ in assessed)
-    zero_since = lasting(memory.zero_since, now, holds=any(metric.is_ignored_zero for metric in metrics))
-    memory = replace(memory, metrics={metric.name: after for metric, after in assessed}, zero_since=zero_since)
+    memory = replace(memory, metrics={metric.name: after for metric, after in assessed})
     assessment = Assessment(
         policy=policy,
         target=f"{inputs.target.kind} {inputs.target.name}" if inputs.target else policy.hpa,
@@ -53,7 +52,7 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         young=len(groups.young),
         metrics=metrics,
         windows=schedule_windows(policy.schedules, now),
-        conditions=condition_sentences(inputs, groups, metrics, zero_since),
+        conditions=condition_sentences(inputs, groups, metrics),
         memory=memory,
     )
     error_since = lasting(memory.error_since, now, holds=in_error(assessment, inputs.scale.replicas))

@@ -11,7 +11,6 @@ from adapter.load.memory import last_scaled
 from adapter.load.pod_samples import Sizes, source_name
 from adapter.load.pods import GONE, PodState
 from adapter.load.quantity import NANO, milli_text, nano_text, percent_text
-from adapter.load.roster import Mismatch, match_registrations
 from adapter.load.samples import time_text
 from adapter.load.schedule import limits_at
 from adapter.load.spec import Algorithm, Bounds, Metric, Mode, Policy, Strategy
@@ -273,15 +272,12 @@ class Finding(StrEnum):
 
     INPUTS_FRESH = "InputsFresh"
     REGISTRY_DATA_VALID = "RegistryDataValid"
-    UNREADY_PODS_FILL_REPLICAS = "UnreadyPodsFillReplicas"
     FLOOR_MISSING = "FloorMissing"
     ZERO_USAGE_IGNORED = "ZeroUsageIgnored"
     QUERY_WINDOW_TOO_LONG = "QueryWindowTooLong"
     WATERMARK_AT_LIMIT = "WatermarkAtLimit"
 
 
-ZERO_SECONDS = 600.0
-"""A usage of exactly 0 that is ignored for longer than this is worth a condition."""
 SLOW_WINDOW_SECONDS = 300.0
 """Windows longer than this follow the load too late for most services."""
 SILENCE_SECONDS = 30.0
@@ -294,13 +290,10 @@ DOUBT_SECONDS = 900.0
 
 
 def condition_sentences(
-    inputs: AssessmentInputs, groups: PodGroups, assessed: Sequence[MetricAssessment], zero_since: float | None
+    inputs: AssessmentInputs, groups: PodGroups, assessed: Sequence[MetricAssessment]
 ) -> dict[str, str]:
-    """The sentence of each condition with trouble; a condition without trouble is absent.
-
-    `zero_since`: since when usage is exactly 0 and ignored (seconds; None: it is not).
-    """
-    policy, now, serving, zero = inputs.policy, inputs.now, len(groups.serving), ""
+    """The sentence of each condition with trouble; a condition without trouble is absent."""
+    policy, now, serving = inputs.policy, inputs.now, len(groups.serving)
     metrics = [metric for metric in assessed if not metric.floor]
     floors = metric_errors(metric for metric in assessed if metric.floor)
     late = join_clauses(
@@ -308,18 +301,17 @@ def condition_sentences(
         for metric in metrics
         if (metric.window or 0.0) > SLOW_WINDOW_SECONDS
     )
-    if zero_since is not None and now - zero_since > ZERO_SECONDS:
-        zero = f"usage has been exactly 0 since {time_text(zero_since)}; it is ignored and holds the count"
+    zeros = ", ".join(metric.name for metric in metrics if metric.is_ignored_zero)
+    zero = f"the usage of {zeros} is exactly 0; it is ignored and holds the count"
     found: dict[Finding, Iterable[str]] = {
         Finding.REGISTRY_DATA_VALID: (_registry_trouble(inputs, groups), _long_doubt(inputs, groups)),
         Finding.INPUTS_FRESH: (metric_errors(metrics), join_clauses(_overdue(metrics, now))),
-        Finding.UNREADY_PODS_FILL_REPLICAS: (_undersized(groups, metrics),),
         Finding.WATERMARK_AT_LIMIT: (
             at_limit(policy, each.metric, [(one.sizes, one.limit) for one in each.samples[:serving]])
             for each in metrics
         ),
         Finding.FLOOR_MISSING: (floors and f"a floor has no answer and keeps nothing up: {floors}",),
-        Finding.ZERO_USAGE_IGNORED: (zero and f"{zero}: fix the source, or set acceptZeroUsage: true",),
+        Finding.ZERO_USAGE_IGNORED: (zeros and f"{zero}: fix the source, or set acceptZeroUsage: true",),
         Finding.QUERY_WINDOW_TOO_LONG: (late and f"{late}: shorten the range of its query",),
     }
     return {finding: text for finding, sentences in found.items() if (text := "; ".join(filter(None, sentences)))}
@@ -340,11 +332,6 @@ def _registry_trouble(inputs: AssessmentInputs, groups: PodGroups) -> str:
         trouble = f"{name} gave its last valid answer at {time_text(roster.at)}"
     elif ready and is_late and roster.absence_counts and not is_known:
         trouble = f"{name} lists no pod of this target: check the service name {registry.service!r}"
-        if any(match.mismatch is Mismatch.OLDER for match in match_registrations(inputs.pods, roster, registry)):
-            trouble = (
-                f"{name} lists pods of this target only as registered before they started: "
-                "its clock is behind, or they do not register"
-            )
     elif error is not None and now - roster.at > SILENCE_SECONDS:
         trouble = f"{name} gave its last valid answer at {time_text(roster.at)}, which counts"
     return f"{trouble}: {error}" if trouble and error is not None else trouble
@@ -398,20 +385,3 @@ def at_limit(policy: Policy, metric: Metric, pods: Sequence[tuple[Sizes | None, 
         f"metric {metric.name} adds pods above {show(beyond)}, and no pod shows more than {show(most)}, "
         "where its CPU limit throttles it; lower the watermark or target, or raise the limit"
     )
-
-
-def _undersized(groups: PodGroups, metrics: Sequence[MetricAssessment]) -> str:
-    """That fewer pods can serve than are needed, because others in the count do not start or are not Ready."""
-    starting = [each.pod for each in groups.assessed if each.state is PodState.STARTING]
-    stuck = [pod for pod in starting if pod.uid not in groups.young]
-    serving, soon, unready = len(groups.serving), len(starting) - len(stuck), groups.counts.get(PodState.UNREADY, 0)
-    needed = max((metric.lower[0].needed or 0 for metric in metrics if metric.lower), default=0)
-    if needed <= serving + soon or not (stuck or unready):
-        return ""
-    parts = [f"{serving + soon} serve or start" if soon else f"{serving} serve"]
-    if unready:
-        parts.append(f"{unready} unready pod{' fills' if unready == 1 else 's fill'} the count")
-    if stuck:
-        reason = next((f": {pod.waits_for}" for pod in stuck if pod.waits_for), "")
-        parts.append(f"{len(stuck)} {'has' if len(stuck) == 1 else 'have'} not started for more than 5 min{reason}")
-    return f"{needed} serving pods are needed, {', '.join(parts[:-1])}, and {parts[-1]}"

@@ -106,8 +106,7 @@ class Memory:
     """The memory of one policy. `assess` returns the next one; `decide` never changes it.
 
     `started_at`: when this process took the policy over (None: it has watched for long). `changed_at`, `rose_at`: when
-    the watched count last changed, and rose. `error_since`: since when nothing can be decided; `zero_since`: since when
-    usage is exactly 0 and ignored.
+    the watched count last changed, and rose. `error_since`: since when nothing can be decided.
     """
 
     pods: Mapping[str, PodMemory] = field(default_factory=dict)
@@ -118,7 +117,6 @@ class Memory:
     changed_at: float | None = None
     rose_at: float | None = None
     error_since: float | None = None
-    zero_since: float | None = None
 
     def pod(self, uid: str) -> PodMemory:
         """The memory of a pod."""

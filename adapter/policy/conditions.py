@@ -112,7 +112,6 @@ class ConditionType(StrEnum):
         Finding.REGISTRY_DATA_VALID,
         Healthy(Reason.REGISTRY_ANSWERS, "the registry's answers are valid and recent", Reason.REGISTRY_DATA_INVALID),
     )
-    UNREADY_PODS_FILL_REPLICAS = Finding.UNREADY_PODS_FILL_REPLICAS
     FLOOR_MISSING = Finding.FLOOR_MISSING
     ZERO_USAGE_IGNORED = Finding.ZERO_USAGE_IGNORED
     QUERY_WINDOW_TOO_LONG = Finding.QUERY_WINDOW_TOO_LONG

@@ -65,16 +65,6 @@ class TestConditions:
         assert self.conditions(BAND, [*pods, pod("gap")], usage(loads)) == gap
         assert "503" in self.conditions(BAND, pods, Samples(ResourceSamples(error="503")))["InputsFresh"]
 
-    def test_unready_pods_that_fill_the_count_are_a_condition(self) -> None:
-        pods, loads = same(4, "1500m")
-        ill = [pod(name, ready=False, ready_for=900) for name in ("x", "y")]
-        starting = pod("new", age=60, ready=False, ready_for=60)
-        found = self.conditions(BAND, [*pods, *ill], usage(loads))
-        assert found == {
-            "UnreadyPodsFillReplicas": "5 serving pods are needed, 4 serve, and 2 unready pods fill the count"
-        }
-        assert self.conditions(BAND, [*pods, starting, ill[0]], usage(loads)) == {}
-
     @pytest.mark.parametrize(("limit", "is_fault"), [("1212m", True), ("1213m", False)])
     def test_a_watermark_that_no_pod_can_pass_within_its_limit_is_a_condition(
         self, limit: str, *, is_fault: bool

@@ -43,7 +43,7 @@ def test_everything_else_stays_in_the_process() -> None:
     memory = Memory(
         pods={"a": PodMemory(PodState.SERVING, NOW, registered=True)},
         metrics={"cpu": MetricMemory(last={"a": LastSample(NOW, 5)})},
-        started_at=NOW, last_replicas=3, rose_at=NOW, zero_since=NOW,
+        started_at=NOW, last_replicas=3, rose_at=NOW,
     )  # fmt: skip
     assert status_memory.to_status(memory) == {}
 
