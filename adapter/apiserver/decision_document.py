@@ -143,7 +143,8 @@ def _pod(assessed: PodAssessment, samples: Mapping[str, PodSample]) -> Object:
 
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None) -> Object:
-    values = {name: getattr(metric, name) for name in ("usage", "raw", "high", "low", "target")}
+    values = {name: getattr(metric, name) for name in ("usage", "raw", "high", "low")}
+    values["target"] = metric.metric.target
     bounds = (outcome.lower_bound, outcome.upper_bound, outcome.proposal) if outcome else (None, None, None)
     return {
         "name": metric.name,

@@ -149,7 +149,7 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]
 
 def _figures(metric: MetricAssessment) -> dict[str, str]:
     figures = {"effective": metric.usage, "raw": metric.raw}
-    figures |= {"high": metric.high, "low": metric.low, "target": metric.target}
+    figures |= {"high": metric.high, "low": metric.low, "target": metric.metric.target}
     share = metric.metric.relative_to is not None
     return value_texts({name: value for name, value in figures.items() if value is not None}, as_percent=share)
 

@@ -80,7 +80,7 @@ def _metric(metric: MetricAssessment, now: float) -> MetricRow:
         raw=_units(metric.raw),
         high=_units(metric.high),
         low=_units(metric.low),
-        target=_units(metric.target),
+        target=_units(metric.metric.target),
         missing=metric.missing,
         sample_age=None if metric.sampled_at is None else max(0.0, now - metric.sampled_at),
     )

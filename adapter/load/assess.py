@@ -77,10 +77,6 @@ def _of_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> t
     return assessment, replace(memory, above_since=above_since, below_since=below_since)
 
 
-_Assessed = tuple[MetricAssessment, MetricMemory, float]
-"""An assessment without its delay, the memory, and the time of the newest sample."""
-
-
 class _Assessor:
     """Assesses one metric, of the pods or as a total."""
 
@@ -97,8 +93,8 @@ class _Assessor:
             metric, source, self.now, self.before, accepts_zero=accepts_zero, started_at=self.memory.started_at
         )
 
-    def pods(self) -> _Assessed:
-        """Assess a metric of the pods."""
+    def pods(self) -> tuple[MetricAssessment, MetricMemory, float]:
+        """Assess a metric of the pods: without its delay; with the memory, and the time of the newest sample."""
         groups, source, band, reader = self.groups, self.source, self.band, self.reader
         after = reader.learn([*self.all_in, *groups.out], groups.idle, groups.in_service)
         serving, doubtful, out, idle = (
@@ -135,12 +131,10 @@ class _Assessor:
             return assessment._replace(error=error), after, newest
         if sums.usage == 0 and not band.accepts_zero:
             return assessment._replace(verdict=Verdict.INSIDE), after, newest
-        shown, bounds = None, list[Fraction]()
-        if band.step is not None:
-            sized = [(sample.usage, sample.bound, sample.sizes) for sample in serving]
-            bounds = [Fraction(most * band.unit, size.smaller) for _, most, size in sized if size and most is not None]
-            if band.step.trigger == "AnyPod":
-                shown = [Fraction(use * band.unit, size.larger) for use, _, size in sized if size and use is not None]
+        shown = None
+        if band.step is not None and band.step.trigger == "AnyPod":
+            uses = [(sample.usage, sample.sizes) for sample in serving]
+            shown = [Fraction(use * band.unit, size.larger) for use, size in uses if size and use is not None]
         lower = [reading_of(sums, band, groups.replaceable, shown)]
         if doubtful:
             idle_doubt = {sample.pod.uid for sample in doubtful if not band.exceeds(sample)}
@@ -153,7 +147,7 @@ class _Assessor:
         if not any(sample.usage is not None for sample in serving):
             hold = HeldBy.MISSING if serving else HeldBy.DOUBT
         is_whole = not loads.gaps and all(sample.bound == sample.usage for sample in serving)
-        return self.range_of(assessment, after, lower, loads, hold, bounds, is_whole=is_whole), after, newest
+        return self.range_of(assessment, lower, loads, hold, is_whole=is_whole), after, newest
 
     def loads(
         self, serving: Sequence[PodSample], unsure: Sequence[PodSample], out: Sequence[PodSample], began: float
@@ -187,6 +181,7 @@ class _Assessor:
             if memory.pod(pod.uid).has_turned(began):
                 # Others carry by now what it carried before, which only its last sample of that time shows.
                 shifted += max(Fraction(0), sample.last - own) + min(own, one_pod)
+        most = ((sample.bound, sample.sizes) for sample in serving if band.step is not None)
         return Loads(
             pods=pods,
             size=sum(sizes) + mean * (pods - len(sizes)),
@@ -196,9 +191,10 @@ class _Assessor:
             departed=shifted + max(Fraction(0), gone),
             gaps=gaps,
             left=len(lasts),
+            bounds=[Fraction(bound * band.unit, size.smaller) for bound, size in most if size and bound is not None],
         )
 
-    def total(self) -> _Assessed:
+    def total(self) -> tuple[MetricAssessment, MetricMemory, float]:
         """Assess a number for the whole service: all pods that are in share it, and none is missing.
 
         A floor is compared with no pods, so it needs none to serve.
@@ -241,39 +237,30 @@ class _Assessor:
             doubt=doubtful * one_pod,
             gaps=len(groups.young) if band.step is not None else 0,
             left=len(self.memory.left_since(began)),
+            bounds=[Fraction(most, serving)] if serving else [],
         )
         is_whole = found.reads_all and not found.lost
         is_whole = is_whole and not any(groups.in_service[pod.uid] >= began for pod in all_in)
         hold = None if is_whole and found.bound is not None else HeldBy.MISSING
-        bounds = [Fraction(most, serving)] if serving else []
         is_whole = is_whole and found.bound == value
-        return self.range_of(assessment, after, lower, loads, hold, bounds, is_whole=is_whole), after, at
+        return self.range_of(assessment, lower, loads, hold, is_whole=is_whole), after, at
 
     def range_of(
-        self,
-        assessment: MetricAssessment,
-        after: MetricMemory,
-        lower: Sequence[Reading],
-        loads: Loads,
-        hold: HeldBy | None,
-        bounds: Sequence[Fraction],
-        *,
-        is_whole: bool,
+        self, assessment: MetricAssessment, lower: list[Reading], loads: Loads, hold: HeldBy | None, *, is_whole: bool
     ) -> MetricAssessment:
         """The assessment with the range of counts that the load allows.
 
-        `lower`: the readings of the lower bound. `bounds`: the usages that strategy Step compares with its limit below.
-        `hold`: why the metric itself shrinks nothing. `is_whole`: no sample is missing or partial, so that the count
-        may drift down.
+        `lower`: the readings of the lower bound. `hold`: why the metric itself shrinks nothing. `is_whole`: no sample
+        is missing or partial, so that the count may drift down.
         """
         memory, groups, band = self.memory, self.groups, self.band
         began, usage = assessment.began_at or 0.0, assessment.usage
         has_changed = bool(memory.left_since(began)) or any(memory.pod(pod.uid).has_turned(began) for pod in groups.out)
         if band.step is not None:
-            upper = step_down(bounds, loads, band, groups, has_changed=has_changed)
+            upper = step_down(loads, band, groups, has_changed=has_changed)
         else:
             upper = upper_of(loads, band, groups)
-        recent = [median for at, median in after.medians if self.now - at <= (assessment.window or 0.0)]
+        recent = [median for at, median in self.reader.medians if self.now - at <= (assessment.window or 0.0)]
         hold = hold or (HeldBy.WINDOWS if recent and max(recent) - min(recent) > 1 else None)
         if (memory.started_at or 0.0) > began or (memory.rose_at or 0.0) >= began:
             hold = HeldBy.WARMING_UP

@@ -139,11 +139,6 @@ class MetricAssessment(NamedTuple):
         return self.metric.name
 
     @property
-    def target(self) -> Fraction | None:
-        """The target (nano-units) in place of watermarks."""
-        return self.metric.target
-
-    @property
     def floor(self) -> bool:
         """Whether the metric only keeps the count from falling."""
         return self.metric.floor

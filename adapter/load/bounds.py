@@ -112,7 +112,7 @@ class Loads(NamedTuple):
     `known`: serving pods with a sample (D1), doubtful ones at what they show, pulled-out ones at one pod at least (D3,
     D4). `doubt`: what counts besides, so that each doubtful pod is one pod at least (D3). `filled`: of pods without a
     sample, and of young ones (D2); `gaps` counts them. `departed`: of pods that left or turned out since the samples
-    began (D5, D3). `left` counts those that left.
+    began (D5, D3). `left` counts those that left. `bounds`: what each serving pod may use, for strategy Step.
     """
 
     pods: int
@@ -123,6 +123,7 @@ class Loads(NamedTuple):
     departed: Fraction | int = 0
     gaps: int = 0
     left: int = 0
+    bounds: Sequence[Fraction] = ()
 
 
 def upper_of(loads: Loads, band: Band, groups: PodGroups) -> Upper:
@@ -153,12 +154,12 @@ def _justified(load: Fraction | int, loads: Loads, band: Band, groups: PodGroups
     return max(1 + groups.kept, kept + (math.ceil(needed) if band.rounds_up else math.floor(needed)))
 
 
-def step_down(bounds: Sequence[Fraction], loads: Loads, band: Band, groups: PodGroups, *, has_changed: bool) -> Upper:
+def step_down(loads: Loads, band: Band, groups: PodGroups, *, has_changed: bool) -> Upper:
     """The step down, where one serving pod (or the average) is below its limit and the others can carry the load.
 
-    `bounds`: what the serving pods may use at most. It is only taken with a whole sample of each pod, and where nothing
-    has changed since the samples began.
+    It is only taken with a whole sample of each pod, and where nothing has changed since the samples began.
     """
+    bounds = loads.bounds
     if band.under is None or band.beyond is None or band.step is None or not bounds:
         return NO_UPPER
     average = sum(bounds) / len(bounds)

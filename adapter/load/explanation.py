@@ -110,7 +110,7 @@ def _usage(outcome: Outcome, policy: Policy) -> str:
 
 def _stand(metric: MetricAssessment, verdict: Verdict, policy: Policy) -> str:
     """Where the usage stands, and from where on the metric acts."""
-    marks = (metric.target, metric.high, metric.low, *policy.edges_of(metric.metric))
+    marks = (metric.metric.target, metric.high, metric.low, *policy.edges_of(metric.metric))
     is_share = metric.metric.relative_to is not None
     target, high, low, beyond, under = ("" if mark is None else value_text(mark, as_percent=is_share) for mark in marks)
     if verdict is Verdict.ABOVE and beyond:
@@ -131,7 +131,7 @@ def _proposal(outcome: Outcome, assessment: Assessment, current: int) -> str:
         return f"{metric.name} proposes at least {outcome.proposal} (now {current})"
     parts = []
     if reading is not None and reading.needed is not None:
-        mark = "high watermark" if metric.target is None else "target"
+        mark = "high watermark" if metric.metric.target is None else "target"
         parts.append(f"{_many(reading.needed, 'serving pod')} carry the known load at the {mark}")
         if policy.strategy is Strategy.STEP:
             parts.append(f"{policy.step.up} of them by step.up")

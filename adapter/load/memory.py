@@ -17,7 +17,6 @@ LAST_SAMPLE_SECONDS = 300.0
 """For this long a sample stands for a pod's last usage; for a window longer, departed pods are remembered."""
 FULL_SECONDS = 3600.0
 """The largest number of this time, of samples in windows or of scrape targets, is that of a whole value."""
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class LastSample(NamedTuple):
@@ -63,7 +62,7 @@ class Departed(NamedTuple):
     """A pod that is gone: until when it carried load, and its last samples by metric (nano-units)."""
 
     at: float
-    last: Mapping[str, int] = _NOTHING
+    last: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ ONE = Sizes(1, 1)
 Source = ResourceSamples | QuerySamples
 """The latest answer of a metric's source."""
 _NO_QUERY = QuerySamples()
+_NOTHING: Mapping[str, int] = {}
 
 
 class PodSample(NamedTuple):
@@ -78,7 +79,8 @@ class MetricReader:
     """Reads one metric's samples of a target's pods at one time (`now`, seconds).
 
     Pods of one template share their containers (`kube.pods.PodDecoder`), so what depends on those only is computed once
-    for consecutive pods. `lost`: by UID how many scrape targets fewer a pod has than in the last hour.
+    for consecutive pods. `lost`: by UID how many scrape targets fewer a pod has than in the last hour. `medians`: how
+    many samples windows held in that time.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class MetricReader:
         self._usages = source.pods if isinstance(source, ResourceSamples) else {}
         # CPU is measured over a window as well, that of its sample; memory at one moment.
         self._warms = metric.is_cpu or bool(self._window)
-        self._full = 0
+        self.medians, self._full = self._memory.medians, 0
         self.lost: Mapping[str, int] = {}
         self._containers: tuple[Container, ...] | None = None
         self._names: list[str] = []
@@ -110,14 +112,17 @@ class MetricReader:
             point = self._points.get(pod.name)
             if point is not None and point.count is not None and point.count > 0:
                 counts += [point.count] * (in_service[pod.uid] <= point.at - self._window)
-        medians = extended(self._memory.medians, median_low(counts) if counts else None, self._now)
-        self._full = largest(medians)
+        self._fill(median_low(counts) if counts else None)
         if targets or self._query.targets:
             known = [pod for pod in chain(pods, idle) if pod.name in self._points]
             named = {pod.uid: self._query.targets.get(pod.name, 1) for pod in known}
             targets = self._with_targets(named)
             self.lost = {uid: lost for uid, number in named.items() if (lost := largest(targets.get(uid)) - number) > 0}
-        return MetricMemory(medians=medians, targets=targets)
+        return MetricMemory(medians=self.medians, targets=targets)
+
+    def _fill(self, median: int | None) -> None:
+        self.medians = extended(self.medians, median, self._now)
+        self._full = largest(self.medians)
 
     def _with_targets(self, numbers: Mapping[str, int]) -> Mapping[str, Numbers]:
         """The numbers of scrape targets with the current ones. Of a pod with one target its sample says it all."""
@@ -169,7 +174,7 @@ class MetricReader:
             reason = f"the query answers {answered} for it, which does not count" if answered else "no sample"
             return 0, 0.0, 0.0, reason
         for container in self._names or usage.containers:
-            amount = usage.amount(container, resource)
+            amount = usage.containers.get(container, _NOTHING).get(resource)
             if amount is None:
                 return 0, 0.0, 0.0, f"container {container} has no {resource} sample"
             value += amount
@@ -233,9 +238,8 @@ class MetricReader:
             point = replace(point, count=min(held.values()))
         elif point.count is not None and point.count > 0:
             median = point.count
-        memory = replace(memory, medians=extended(before.medians, median, now))
-        self._full, last = largest(memory.medians), before.last.get(key)
-        gap_at = self._gap_at(last, point.at)
+        self._fill(median)
+        memory, gap_at = replace(memory, medians=self.medians), self._gap_at(before.last.get(key), point.at)
         if point.count == UNCOUNTED:
             memory = replace(memory, last={key: LastSample(point.at, point.value, gap_at)})
         bound = self._bound(point, gap_at)

@@ -25,10 +25,6 @@ class PodUsage:
     window: float
     containers: Mapping[str, Mapping[str, int]]
 
-    def amount(self, container: str, resource: str) -> int | None:
-        """What a container uses of a resource (nano-units); None where there is no such sample."""
-        return self.containers[container].get(resource) if container in self.containers else None
-
 
 ELSEWHERE = "/"
 """In place of a pod's name: all scrape targets that cannot be pods of the target."""

@@ -44,8 +44,7 @@ class TestDecoding:
         usage = pods["web-1"]
         assert (usage.at, usage.window) == (AT_SECONDS, 15.0)
         assert usage.containers == {"app": {"cpu": 1234567, "memory": 120336 * 1024 * NANO}, "proxy": {"cpu": NANO}}
-        assert usage.amount("app", "cpu") == 1234567
-        assert usage.amount("app", "gpu") is usage.amount("other", "cpu") is None
+        assert (usage.containers["app"]["cpu"], "gpu" in usage.containers["app"]) == (1234567, False)
 
     @pytest.mark.parametrize(
         ("containers", "amounts"),
