@@ -102,7 +102,8 @@ class Targets:
                 await self._changed.wait()
 
     async def _follow(self, kind: _Kind) -> None:
-        """Resolve and watch one kind until cancelled."""
+        """Resolve and watch one kind until cancelled. Discovery may name one that is gone: it is asked for ever later."""
+        backoff = Backoff()
         while True:
             resource = kind.resource = await self._resolve(kind)
             kind.fault = ""
@@ -110,14 +111,16 @@ class Targets:
                 namespace: self._new_reflector(kind.key, resource, namespace) for namespace in self._namespaces or ("",)
             }
             self._on_kind(kind.key)
+            began = self._session.monotonic()
             served = await self._watch(kind, resource)
             what = "is served in another way now" if served else "is gone"
             _log.info("target_kind_changed", kind=kind.key.kind, because=what)
             kind.fault = "" if served else f"the API server serves no {resource.name} any more"
             kind.resource, kind.watches = None, {}
             self._on_kind(kind.key)
-            if not served:
-                await asyncio.sleep(1.0)  # discovery may still name it
+            if self._session.monotonic() - began >= REDISCOVERY_SECONDS:
+                backoff.reset()
+            await asyncio.sleep(backoff.next())
 
     async def _resolve(self, kind: _Kind) -> RestMapping:
         """Wait until discovery finds the kind; meanwhile its `fault` says why it does not."""

@@ -37,7 +37,8 @@ class Prometheus:
         self._clock, self._metrics = clock, metrics
         self._settings: dict[str, PrometheusServer] = {}
         self._clients: dict[str, PrometheusClient] = {}
-        self._opened: list[PrometheusClient] = []
+        self._replaced = asyncio.Queue[PrometheusClient]()
+        """Clients of servers whose settings changed, until they are closed."""
         self._wanted: frozenset[WorkloadQuery] = frozenset()
         self._resolved: dict[WorkloadQuery, InstantQuery | str] = {}
         self._users: dict[InstantQuery, set[WorkloadQuery]] = {}
@@ -54,6 +55,8 @@ class Prometheus:
     ) -> None:
         """Apply changed settings, those of servers with the next poll. Unchanged queries keep their results."""
         named = {server.name: server for server in servers}
+        for name in [name for name, client in self._clients.items() if client.settings != named.get(name)]:
+            self._replaced.put_nowait(self._clients.pop(name))
         self._settings |= named  # a query of a server that is gone may be about to be asked
         self._catalog = QueryCatalog(named, queries, inline_allowed=inline_allowed)
         self._shared = self._catalog.shared()
@@ -117,19 +120,22 @@ class Prometheus:
     async def run(self) -> None:
         """Poll until cancelled."""
         try:
-            await self._poller.run()
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._poller.run())
+                while True:  # polls in progress end at the client that they began with
+                    tasks.create_task((await self._replaced.get()).close())
         finally:
-            for client in self._opened:
+            for client in self._clients.values():
                 await client.close()
-            self._opened, self._clients = [], {}
+            while not self._replaced.empty():
+                await self._replaced.get_nowait().close()
+            self._clients = {}
 
     def _client(self, server: str) -> PrometheusClient:
-        """The client of a server: a new one where its settings changed, and polls in progress end at the old one."""
-        client = self._clients.get(server)
-        if client is None or client.settings != self._settings[server]:
-            client = self._clients[server] = PrometheusClient(self._settings[server])
-            self._opened.append(client)
-        return client
+        """The client of a server: a new one where its settings changed."""
+        if server not in self._clients:
+            self._clients[server] = PrometheusClient(self._settings[server])
+        return self._clients[server]
 
     async def _fetch(self, query: InstantQuery, last: QueryResult | None, ahead: AheadDates) -> QueryResult:
         """Ask for the values with the times and numbers of their samples, and then for times of ended series.

@@ -127,6 +127,14 @@ class PrometheusClient(ApiClient):
         super().__init__(settings, "query", settings.timeout_seconds)
         self.slots = asyncio.Semaphore(AT_ONCE)
 
+    async def close(self) -> None:
+        """Close the connections, once the polls in progress have ended."""
+        try:
+            for _ in range(AT_ONCE):
+                await self.slots.acquire()
+        finally:
+            await super().close()
+
     async def query(self, text: str, *, max_age: float, at: float | None = None) -> list[Sample]:
         """The samples of an instant query; `at` is its time (default: the server's now).
 

@@ -57,6 +57,19 @@ async def test_a_kind_whose_definition_was_deleted_and_created_again_is_watched_
     await stand.until_answered()
 
 
+async def test_a_kind_that_discovery_names_though_it_is_gone_is_asked_for_ever_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bounds: list[float] = []
+    monkeypatch.setattr(targets, "Backoff", lambda: Backoff(lambda _, bound: bounds.append(bound) or 0.01))
+    async with standing(THING) as stand, running(stand):
+        await stand.until_answered()
+        bounds.clear()
+        stand.cluster.break_watches(stand.cluster.gone, "widgets")
+        await eventually(lambda: len(bounds) >= 4)
+    assert bounds[:4] == [0.5, 1, 2, 4]
+
+
 async def test_changed_paths_of_a_kinds_scale_are_used_without_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(targets, "REDISCOVERY_SECONDS", 0.2)
     async with standing(WEB, THING) as stand, running(stand):

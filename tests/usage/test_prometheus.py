@@ -20,6 +20,7 @@ from adapter.usage.promql import INPUT_LABEL
 from adapter.usage.query_catalog import WorkloadQuery
 from adapter.usage.query_results import NamedQueryResult
 from tests.usage.fakes import NOW, Changes, FakePrometheus, always, named, raw, vector
+from tests.waiting import eventually
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
 DEPTH = 'sum(queue_depth{namespace="$namespace",workload="$workload"})'
@@ -350,12 +351,15 @@ class TestReload:
         assert fake.questions.count(RPS) == 1
 
     async def test_the_next_poll_of_a_changed_server_is_by_its_new_settings(self, fake: FakePrometheus) -> None:
+        """The connections by the old ones are closed."""
         world = Source(fake.settings(), queries=[rps()])
         async with world.running():
             await world.change()
             self.reload(world, fake.settings(headers={"X-Scope-OrgID": "b"}), queries=[rps()])
             fake.sampled_at += 1
             await world.change(2)
+            async with asyncio.timeout(10):  # an idle one would be closed after 15 s
+                await eventually(lambda: fake.requests[0].transport is None)
         assert fake.requests[-1].headers["X-Scope-OrgID"] == "b"
         assert "X-Scope-OrgID" not in fake.requests[0].headers
 
