@@ -125,7 +125,8 @@ class Polaris(HttpServer):
                 "checkers": [{"name": "heartbeatMemory"}],
             },
             "config": {"open": True, "contentMaxLength": 20000},
-            "cache": {"diffTime": "5s"},
+            # The age of changes that are read again. A deregistration does not change the time of the last change.
+            "cache": {"diffTime": "1h"},
             "store": {"name": "boltdbStore", "option": {"path": str(self._database)}},
             "plugin": {
                 "crypto": {"entries": [{"name": "AES"}]},
