@@ -14,6 +14,7 @@ from tests.migrate.kit import (
     everything,
     hpa,
     migrated,
+    migrated_text,
     notes,
     pair,
     pods_metric,
@@ -277,10 +278,51 @@ def test_a_fixed_name_is_understood(one: Object) -> None:
     assert "requests_total{namespace=" in query(rules(one), hpa(pods_metric("requests_per_second")))
 
 
+def test_what_aliases_of_yaml_share_is_read_for_each() -> None:
+    two = [rule(**{"as": "rps"}), rule("errors_total", **{"as": "eps"})]
+    two[1]["resources"] = two[0]["resources"]  # which YAML writes as an alias
+    assert "errors_total{namespace=" in query(rules(*two), hpa(pods_metric("eps")))
+    shared = "target: &it {type: Utilization, averageUtilization: 70}"
+    text = f"""
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {{name: web}}
+spec:
+  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}
+  maxReplicas: 5
+  metrics:
+  - {{type: Resource, resource: {{name: cpu, {shared}}}}}
+  - {{type: Resource, resource: {{name: memory, target: *it}}}}
+"""
+    assert len(migrated_text(text).pairs[0].objects[0]["spec"]["metrics"]) == 2
+
+
+def test_a_known_kind_of_another_group_is_refused_by_its_api_version() -> None:
+    assert "apiVersion: keda.k8s.io/v1alpha1 is not one of keda.sh" in refusal(
+        changed(scaled(), "apiVersion", to="keda.k8s.io/v1alpha1")
+    )
+
+
 def test_an_hpa_without_metrics_is_on_cpu_at_80_percent() -> None:
     original = changed(hpa(), "spec", "metrics", to=None)
     assert spec(original)["metrics"][0]["target"] == "80%"
     assert "cpu at 80 %" in notes(DIFFERS, original)
+
+
+def test_an_hpa_of_version_1_is_on_its_share_of_cpu_unless_annotations_hold_more() -> None:
+    original = changed(hpa(targetCPUUtilizationPercentage=50), "apiVersion", to="autoscaling/v1")
+    del original["spec"]["metrics"]
+    assert spec(original)["metrics"][0]["target"] == "50%"
+    more = {"autoscaling.alpha.kubernetes.io/metrics": "[]"}
+    assert "kubectl get hpa.v2.autoscaling" in refusal(changed(original, "metadata", "annotations", to=more))
+
+
+def test_a_metric_that_is_left_out_leaves_no_other_notes() -> None:
+    value = {**prometheus(), "metricType": "Value", "authenticationRef": {"name": "a"}}
+    cpu = {"type": "cpu", "metadata": {"value": "60"}}
+    assert "spec.triggers[0]." not in notes(None, scaled(value, cpu))
+    gpu = {"name": "nvidia.com/gpu", "target": {"type": "Utilization", "averageUtilization": 5}}
+    assert "not read" not in notes(None, hpa(resource(), {"type": "Resource", "resource": gpu}))
 
 
 def test_one_object_does_not_spoil_a_file() -> None:
@@ -306,7 +348,7 @@ def test_a_refusal_has_the_reason_of_every_metric() -> None:
     assert "trigger redis: only prometheus, cpu and memory become metrics" in refusal(
         scaled({"type": "redis", "metadata": {}})
     )
-    assert "give prometheus-adapter's configuration" in refusal(hpa(pods_metric("x")))
+    assert "if prometheus-adapter serves it, give its ConfigMap as well" in refusal(hpa(pods_metric("x")))
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_the_wpas_defaults_and_roundings_are_kept() -> None:
     assert found["algorithm"] == "Absolute"
     assert found["velocity"] == {"scaleUpPercent": 33, "scaleDownPercent": 20}
     assert found["cooldown"] == {"scaleUpSeconds": 60, "scaleDownSeconds": 86400}
-    assert spec(wpa(tolerance="0"))["tolerance"] == "10%"
+    assert (spec(wpa(tolerance="0"))["tolerance"], spec(wpa(tolerance=1))["tolerance"]) == ("10%", "99%")
     behavior = pair(wpa()).objects[1]["spec"]["behavior"]
     assert behavior["scaleDown"]["stabilizationWindowSeconds"] == 0
 

@@ -24,23 +24,27 @@ _SOURCES = {
     "Resource": "resource", "ContainerResource": "containerResource", "Pods": "pods", "Object": "object",
     "External": "external",
 }  # fmt: skip
+_OF_V2 = {"autoscaling.alpha.kubernetes.io/metrics", "autoscaling.alpha.kubernetes.io/behavior"}
 _MOST = 10
 """The largest share of the requests that a policy has, 1000 %."""
 
 
 def read(root: Fields, rules: Sequence[AdapterRules]) -> Draft:
     """Read one HPA into a draft. Raises Refusal."""
-    version = root.text("apiVersion")
-    if version not in {"autoscaling/v2", "autoscaling/v2beta2"}:
-        raise Refusal(f"apiVersion: {version} is not autoscaling/v2: kubectl get hpa.v2.autoscaling NAME -o yaml")
-    spec = root.section("spec")
+    version, spec = root.text("apiVersion"), root.section("spec")
     draft = read_draft(root, "minReplicas", "maxReplicas")
+    # As autoscaling/v1 the API server keeps everything but a share of cpu in annotations.
+    is_whole = version == "autoscaling/v1" and not draft.annotations.keys() & _OF_V2
+    if not is_whole and version not in {"autoscaling/v2", "autoscaling/v2beta2"}:
+        raise Refusal(f"apiVersion: {version} is not autoscaling/v2: kubectl get hpa.v2.autoscaling NAME -o yaml")
     if draft.minimum == 0:
         spec.differs("minReplicas", "down to 0 goes only a metric of the whole service, not cpu", 0)
     read_behavior(spec, draft)
     if not spec.has("metrics"):
-        spec.differs("metrics", "the API server takes cpu at 80 % of the requests, as here")
-        target = Fields({"target": {"averageUtilization": 80}}, "spec.metrics", root.notes)
+        percent = spec.whole("targetCPUUtilizationPercentage")
+        if not percent:
+            spec.differs("metrics", "the API server takes cpu at 80 % of the requests, as here")
+        target = Fields({"target": {"averageUtilization": percent or 80}}, "spec.metrics", root.notes)
         draft.goals.append(resource_goal(target, draft, "cpu"))
     kinds = set()
     for fields in spec.sections("metrics"):
@@ -56,6 +60,7 @@ def read(root: Fields, rules: Sequence[AdapterRules]) -> Draft:
         else:
             sentence = "a policy reads only cpu and memory from metrics.k8s.io; it is left out"
             source.note(NoteKind.LOST, "name", sentence)
+            source.get("target")
             draft.reasons.append(f"{name}: {sentence}")
     if kinds & {"Pods", "Object"}:
         sentence = (

@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import promql_parser as ast
-import yaml
 
 from adapter.commands.files import ManifestObject
 from adapter.commands.migrate.queries import checked, labels_of, one_number
 from adapter.commands.migrate.read import Fields, Note, Refusal
 from adapter.policy.documents import mapping_at
+from adapter.runtime import document_text
 from adapter.usage.promql import uses_variables
 
 _CONFIG_KEY = "config.yaml"
@@ -207,8 +207,9 @@ def candidates(rules: Sequence[AdapterRules], metric: ServedMetric) -> tuple[lis
         remark = f"{found[0].rule} names its series and is taken; {skipped} could give it from series of other names"
         found = [found[0]._replace(remark=remark)]
     where = "; External metrics come from externalRules" if is_external else ""
-    nowhere = f"no rule is for it{where}" if rules else "give prometheus-adapter's configuration (its ConfigMap), too"
-    return found, "; ".join(faults) or f"{nowhere}, or write it as PromQL by hand"
+    if not rules:
+        return [], "if prometheus-adapter serves it, give its ConfigMap as well; else write it as PromQL by hand"
+    return found, "; ".join(faults) or f"no rule is for it{where}"
 
 
 def is_rules(one: ManifestObject) -> bool:
@@ -223,10 +224,11 @@ def read_rules(one: ManifestObject, notes: list[Note]) -> AdapterRules:
     if not isinstance(text, str):
         raise Refusal(f"data[{_CONFIG_KEY}]: must be a text, which holds the YAML (write {_CONFIG_KEY}: |)")
     try:
-        root = Fields(yaml.safe_load(text), "", notes)
-    except yaml.YAMLError as error:
+        root = Fields.of(document_text.read_document(text))
+    except document_text.TextError as error:
         raise Refusal(f"data[{_CONFIG_KEY}]: is not YAML: {error}") from None
     rules = AdapterRules(*([Rule.read(rule) for rule in root.sections(key)] for key in ("rules", "externalRules")))
     root.get("resourceRules")
     root.name_unread(f"{one.file}: ")
+    notes += root.notes
     return rules

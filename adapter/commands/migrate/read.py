@@ -3,7 +3,7 @@
 The API server has admitted the objects, so their fields are trusted. A field of a wrong type refuses its object.
 """
 
-import copy
+import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -69,9 +69,9 @@ class Fields:
         self._left, self._given = data, dict(data)
 
     @classmethod
-    def of(cls, data: Mapping[str, Any]) -> "Fields":
-        """The fields of a whole object, which stays as it is."""
-        return cls(copy.deepcopy(dict(data)), "", [])
+    def of(cls, data: object) -> "Fields":
+        """The fields of a whole object, which stays as it is. What YAML's aliases share is read once for each."""
+        return cls(json.loads(json.dumps(data)), "", [])
 
     def at(self, key: str) -> str:
         """The path of a key."""

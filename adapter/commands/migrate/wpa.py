@@ -66,6 +66,9 @@ def _pacing(spec: Fields, draft: Draft) -> None:
     if draft.tolerance == 0:
         spec.differs("tolerance", "the controller takes 0, or none, for its default of 10 %, which is kept")
         draft.tolerance = Fraction(1, 10)
+    elif draft.tolerance >= 1:
+        spec.differs("tolerance", "it is 99 % here, a policy's most")
+        draft.tolerance = Fraction(99, 100)
     for key, (ours, default) in _FACTORS.items():
         given = spec.milli(key)
         percent = Fraction(default) if given is None else given

@@ -24,12 +24,12 @@ from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND, parse_poli
 
 _WIDTH = 116
 _SETTINGS = "The adapter's settings need this as well (docs/configuration.md):"
-_READERS: Mapping[tuple[str, str], tuple[str, Callable[[Fields, Sequence[AdapterRules]], Draft]]] = {
-    (wpa.API_GROUP, wpa.KIND): ("wpa", lambda root, _: wpa.read(root)),
-    (keda.API_GROUP, keda.KIND): ("scaledobject", lambda root, _: keda.read(root)),
-    (hpa.API_GROUP, hpa.KIND): ("hpa", hpa.read),
+_READERS: Mapping[str, tuple[str, str, Callable[[Fields, Sequence[AdapterRules]], Draft]]] = {
+    wpa.KIND: (wpa.API_GROUP, "wpa", lambda root, _: wpa.read(root)),
+    keda.KIND: (keda.API_GROUP, "scaledobject", lambda root, _: keda.read(root)),
+    hpa.KIND: (hpa.API_GROUP, "hpa", hpa.read),
 }
-"""The kinds that become a policy and an HPA: what kubectl calls them, and their readers, which raise Refusal."""
+"""The kinds that become a policy and an HPA: the API group, what kubectl calls them, and the reader."""
 _RIVAL = {
     keda.KIND: "KEDA's own HPA of the target would be a second one, and two HPAs of the same pods do not act",
     wpa.KIND: "two controllers would set the count",
@@ -83,7 +83,7 @@ def migrate(objects: Sequence[ManifestObject], *, low_percent: int | None = None
                 notes.append(Note(NoteKind.UNREAD, "", None, f"{named} {why}, and is left out"))
             elif (one.group, one.kind) == (GROUP, KIND):
                 pairs.append(_claimed(_hpa_of(one), one, seen))
-            elif (one.group, one.kind) in _READERS:
+            elif one.kind in _READERS:
                 pairs.append(_claimed(_pair(one, rules, attempt, low_percent), one, seen))
                 servers = attempt
         except (Refusal, PolicyError) as error:
@@ -135,7 +135,9 @@ def _pair(
 ) -> Pair:
     """The pair of an object; servers that it needs are added. Raises Refusal and PolicyError."""
     root = Fields.of(one.data)
-    short, read = _READERS[one.group, one.kind]
+    group, short, read = _READERS[one.kind]
+    if one.group != group:
+        raise Refusal(f"apiVersion: {one.api_version} is not one of {group}")
     draft = read(root, rules)
     root.name_unread()
     _keep_one_kind(draft)
@@ -176,6 +178,7 @@ def _keep_one_kind(draft: Draft) -> None:
         return
     for goal in totals:
         draft.goals.remove(goal)
+        draft.notes[:] = [note for note in draft.notes if not note.field.startswith(goal.path)]
         sentence = "is left out: its target is for the whole service (Value), and the others' are for one pod"
         draft.note(NoteKind.LOST, sentence, goal.path, goal.name)
 
