@@ -121,7 +121,9 @@ def test_a_datadog_query_is_a_todo_and_has_no_answer_until_it_is_written() -> No
     [metric] = spec(original)["metrics"]
     assert metric["query"]["promQL"] == "write_here_the_promql_of_trace_hits"
     assert (metric["highWatermark"], metric["lowWatermark"]) == ("9", "8999999999n")
-    assert "one number that is trace.hits for service=a" in notes(NoteKind.TO_DO, original)
+    said = notes(NoteKind.TO_DO, original)
+    assert "one number that is trace.hits for service=a" in said
+    assert "write the address of your Prometheus into the settings" in said
 
 
 def test_a_policy_alone_becomes_its_hpa() -> None:

@@ -19,7 +19,8 @@ from adapter.commands.migrate.read import (
 
 API_GROUP = "autoscaling"
 KIND = "HorizontalPodAutoscaler"
-UNKNOWN_URL = "http://prometheus.monitoring.svc:9090"
+UNKNOWN_URL = "http://write-here-the-address-of-prometheus:9090"
+"""Stands for a Prometheus that the original does not name."""
 _SOURCES = {
     "Resource": "resource", "ContainerResource": "containerResource", "Pods": "pods", "Object": "object",
     "External": "external",
@@ -120,9 +121,6 @@ def _served(source: Fields, kind: str, draft: Draft, rules: Sequence[AdapterRule
         source.note(NoteKind.TO_DO, "", sentence, metric.name)
     elif found[0].remark:
         source.differs("", found[0].remark, metric.name)
-    draft.note(
-        NoteKind.TO_DO, "write the address of prometheus-adapter's Prometheus (--prometheus-url) into the settings"
-    )
     if "NaN" in missing_answers(query):
         source.differs("", "prometheus-adapter takes NaN for 0; here it is an error, and the count stays", metric.name)
     draft.goals.append(

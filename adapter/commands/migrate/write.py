@@ -213,6 +213,8 @@ def _keep_defaults(draft: Draft) -> None:
         effect = "acceptZeroUsage: true lowers it, even if a source is wrong"
         draft.note(NoteKind.DIFFERS, f"while every pod uses exactly 0 the count stays; {effect}", "spec.metrics")
     draft.note(NoteKind.DIFFERS, _OWN_RULES)
+    if any(goal.server.get("url") == hpa.UNKNOWN_URL for goal in draft.goals):
+        draft.note(NoteKind.TO_DO, "write the address of your Prometheus into the settings")
 
 
 def _banded(goal: Goal, draft: Draft, low_percent: int) -> Goal:
