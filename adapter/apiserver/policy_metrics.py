@@ -33,7 +33,7 @@ def require_assessment(view: PolicyView) -> Assessment:
 
 def require_metric(view: PolicyView, name: str) -> MetricAssessment:
     """The assessment of one metric. Raises StatusError 503 if it is in error or missing."""
-    found = require_assessment(view).metric(name)
+    found = next((one for one in require_assessment(view).metrics if one.name == name), None)
     if found is None or found.error is not None:
         fault = "not assessed yet" if found is None else found.error
         raise unavailable(f"metric {name} of {name_of(view)}: {fault}")

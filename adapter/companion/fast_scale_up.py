@@ -10,6 +10,7 @@ from adapter.companion.replica_history import ReplicaHistory
 from adapter.companion.state import Context, LastRaise, PolicyCondition, RaiseScale
 from adapter.hpa.behavior import DEFAULT_UP, highest, legacy_highest, rules
 from adapter.load.quantity import NANO, percent_text
+from adapter.load.spec import Mode
 from adapter.policy.behavior import DISABLED
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.hpa import Hpa, MetricTargetType
@@ -78,7 +79,7 @@ def _obstacle(hpa: Hpa, policy: str) -> tuple[Reason, str] | None:
 def _waits(context: Context, hpa: Hpa) -> bool:
     """Whether a raise has to wait: the HPA or the policy rests, the count is out of bounds, or it was just raised."""
     scale, now = context.view.scale, context.now
-    if scale is None or not hpa.active or context.view.policy.rests(now):
+    if scale is None or not hpa.active or context.view.policy.mode_at(now) != Mode.ACTIVE:
         return True
     # Outside of its bounds the HPA ignores its metrics, and 0 switches it off.
     if scale.replicas == 0 or not hpa.bounds.minimum <= scale.replicas <= hpa.bounds.maximum:

@@ -20,9 +20,6 @@ from adapter.load.schedule import schedule_windows
 from adapter.load.spec import Metric
 from adapter.load.states import PodGroups, classify, service_registry
 
-NO_POD_SERVES = "no pod serves"
-"""The error of a metric whose samples are fine but whose target has no pod in service."""
-
 
 def assess(inputs: AssessmentInputs) -> Assessment:
     """Assess a policy as far as possible without the live replica count.
@@ -32,17 +29,14 @@ def assess(inputs: AssessmentInputs) -> Assessment:
     policy, roster, now = inputs.policy, inputs.roster, inputs.now
     registry = service_registry(policy)
     listed = registrations(inputs.pods, roster, registry) if registry and roster and roster.valid else {}
-    inputs = replace(
-        inputs, memory=after_instances(inputs.memory, inputs.pods, roster if registry else None, listed, now)
-    )
-    pods = classify(inputs, listed)
+    memory = after_instances(inputs.memory, inputs.pods, roster if registry else None, listed, now)
+    pods = classify(replace(inputs, memory=memory), listed)
     longest = max((query.window for query in inputs.samples.queries.values()), default=0.0)
-    memory = after_scale(after_states(inputs.memory, pods, now, longest), inputs.scale, now)
-    inputs = replace(inputs, memory=memory)
+    inputs = replace(inputs, memory=after_scale(after_states(memory, pods, now, longest), inputs.scale, now))
     groups = PodGroups(inputs, pods)
     assessed = [_of_metric(inputs, metric, groups) for metric in policy.metrics]
     metrics = tuple(metric for metric, _ in assessed)
-    memory = replace(memory, metrics={metric.name: after for metric, after in assessed})
+    memory = replace(inputs.memory, metrics={metric.name: after for metric, after in assessed})
     assessment = Assessment(
         policy=policy,
         target=f"{inputs.target.kind} {inputs.target.name}" if inputs.target else policy.hpa,
@@ -56,8 +50,6 @@ def assess(inputs: AssessmentInputs) -> Assessment:
         memory=memory,
     )
     error_since = lasting(memory.error_since, now, holds=in_error(assessment, inputs.scale.replicas))
-    if error_since == memory.error_since:
-        return assessment
     return replace(assessment, memory=replace(memory, error_since=error_since))
 
 
@@ -127,7 +119,7 @@ class _Assessor:
             )
         if not sums.sampled:
             is_silent = bool(source.error) and not groups.running
-            error = samples_error(self.metric, source, all_in) if all_in or is_silent else NO_POD_SERVES
+            error = samples_error(self.metric, source, all_in) if all_in or is_silent else "no pod serves"
             return assessment._replace(error=error), after, newest
         if sums.usage == 0 and not band.accepts_zero:
             return assessment._replace(verdict=Verdict.INSIDE), after, newest
@@ -217,7 +209,7 @@ class _Assessor:
             n=sums.pods, total=Total(), sampled_at=at, began_at=began, window=source.window or None, lost=found.lost
         )
         if self.now - at <= source.max_age:
-            error = NO_POD_SERVES if groups.running and not all_in and not metric.floor else None
+            error = "no pod serves" if groups.running and not all_in and not metric.floor else None
             assessment = assessment._replace(
                 usage=sums.average(band), raw=running.average(band), total=found, stale_at=at + source.max_age
             )
@@ -264,7 +256,7 @@ class _Assessor:
         hold = hold or (HeldBy.WINDOWS if recent and max(recent) - min(recent) > 1 else None)
         if (memory.started_at or 0.0) > began or (memory.rose_at or 0.0) >= began:
             hold = HeldBy.WARMING_UP
-        if not groups.serves(self.policy.min_serving_percent):
+        if 100 * len(groups.serving) < self.policy.min_serving_percent * groups.started:
             hold = HeldBy.MIN_SERVING
         verdict = Verdict.INSIDE
         if any(reading.needed is not None for reading in lower) or band.is_above(usage):

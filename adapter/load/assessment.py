@@ -185,10 +185,6 @@ class Assessment:
         times = (m.sampled_at for m in self.metrics if m.sampled_at is not None and not m.floor)
         return min(times, default=None)
 
-    def metric(self, name: str) -> MetricAssessment | None:
-        """The metric of this name, None where the policy has none."""
-        return next((m for m in self.metrics if m.name == name), None)
-
 
 class Limited(NamedTuple):
     """A count, and the last stage that changed it."""

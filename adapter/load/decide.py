@@ -10,10 +10,11 @@ import math
 from adapter.load.assessment import Assessment, Decision, HeldBy, Limited, MetricAssessment, Outcome, Reading, Verdict
 from adapter.load.explanation import metric_errors
 from adapter.load.memory import Memory, after_scale, last_scaled
+from adapter.load.pod_samples import Total
 from adapter.load.pods import GONE, PodState
 from adapter.load.quantity import approximate_float, percent_text
 from adapter.load.schedule import ScheduleLimits, limits_at
-from adapter.load.spec import Bounds, HpaTolerance, Policy, Scale
+from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy, Scale
 
 
 def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
@@ -28,7 +29,7 @@ def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> 
     floors = [outcome for outcome in outcomes if outcome.metric.floor]
     best = max(deciding, key=lambda outcome: outcome.proposal, default=None)
     floor = max(floors, key=lambda outcome: outcome.proposal, default=None)
-    if policy.rests(now):
+    if policy.mode_at(now) != Mode.ACTIVE:
         return _decision(scale, bounds, Limited(current, HeldBy.MODE), best, outcomes)
     limits, scaled_at = limits_at(assessment.windows, now), last_scaled(memory, bounds, now)
     error = error_of(assessment, current)
@@ -63,9 +64,8 @@ def error_of(assessment: Assessment, current: int) -> str | None:
     usable = [metric for metric in assessment.metrics if (current or metric.total is not None) and not metric.floor]
     if any(_answers(metric, current) for metric in usable):
         return None
-    at_zero = [] if current else [f"{assessment.target} is scaled to zero"]
-    errors = metric_errors(usable)
-    return "; ".join(at_zero + [errors] * bool(errors)) or "no metric has an answer"
+    reasons = ["" if current else f"{assessment.target} is scaled to zero", metric_errors(usable)]
+    return "; ".join(filter(None, reasons)) or "no metric has an answer"
 
 
 def in_error(assessment: Assessment, current: int) -> bool:
@@ -95,8 +95,7 @@ def limit_rate(
         nearest = max(current - step, min(current + step, wanted.desired))
         wanted = wanted if nearest == wanted.desired else Limited(nearest, HeldBy.VELOCITY)
     seconds = policy.cooldown.up if wanted.desired > current else policy.cooldown.down
-    # A scaling in the future comes from a wrong clock and counts as of now.
-    if scaled_at is not None and wanted.desired != current and seconds and now - min(scaled_at, now) < seconds:
+    if scaled_at is not None and wanted.desired != current and seconds and now - scaled_at < seconds:
         wanted = Limited(current, HeldBy.COOLDOWN)
     return _raised(wanted, limits.floor)
 
@@ -108,25 +107,23 @@ def _raised(limited: Limited, floor: int | None) -> Limited:
 
 def _outcomes(assessment: Assessment, memory: Memory, current: int, bounds: Bounds) -> tuple[Outcome, ...]:
     """The outcome of each metric that has an answer. At zero replicas only service totals have one."""
-    policy, starting = assessment.policy, assessment.counts.get(PodState.STARTING, 0)
     outcomes = []
     for metric in assessment.metrics:
         if metric.floor and metric.error is None:
-            outcomes.append(_floor(metric, current, policy.replica_multiple))
+            outcomes.append(_floor(metric, current, assessment.policy.replica_multiple))
         elif _answers(metric, current) and current == 0:
             # Any load of a service that sleeps asks for one pod.
             has_load = metric.total is not None and bool(metric.total.value)
             verdict = Verdict.ABOVE if has_load else Verdict.INSIDE
             outcomes.append(Outcome(metric=metric, proposal=int(has_load), verdict=verdict))
         elif _answers(metric, current):
-            outcomes.append(_outcome(policy, metric, memory, current, starting, bounds))
+            outcomes.append(_outcome(assessment, metric, memory, current, bounds))
     return tuple(outcomes)
 
 
-def _outcome(
-    policy: Policy, metric: MetricAssessment, memory: Memory, current: int, starting: int, bounds: Bounds
-) -> Outcome:
+def _outcome(assessment: Assessment, metric: MetricAssessment, memory: Memory, current: int, bounds: Bounds) -> Outcome:
     """What a metric proposes: the count nearest to the current one that its load allows. Up beats down."""
+    policy, starting = assessment.policy, assessment.counts.get(PodState.STARTING, 0)
     multiple, began = policy.replica_multiple, metric.began_at
     changed = began is not None and memory.changed_at is not None and memory.changed_at >= began
     rose = began is not None and memory.rose_at is not None and memory.rose_at >= began
@@ -216,12 +213,11 @@ def _floor(metric: MetricAssessment, current: int, multiple: int) -> Outcome:
     It never proposes the current count, so it neither holds nor lowers it. Where a window with a gap needs no more than
     the current count, it may need as much as its bound.
     """
-    assert metric.high is not None
-    assert metric.total is not None
-    needed = math.ceil((metric.total.value or 0) / metric.high)
+    high, total = metric.high or 1, metric.total or Total()
+    needed = math.ceil((total.value or 0) / high)
     is_above = needed > current
-    if not is_above and metric.total.bound is not None:
-        needed = math.ceil(metric.total.bound / metric.high)
+    if not is_above and total.bound is not None:
+        needed = math.ceil(total.bound / high)
     rounded = _rounded_up(needed, multiple)
     return Outcome(
         metric=metric,

@@ -1,7 +1,6 @@
 """Sentences: a decision in the order of its stages, what an assessment finds beside it, and errors told once."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
 from fractions import Fraction
 from functools import partial
 from math import floor
@@ -96,8 +95,7 @@ def _usage(outcome: Outcome, policy: Policy) -> str:
     if policy.algorithm is Algorithm.ABSOLUTE:
         how = how.replace("on average", "in total")
     elif metric.total is not None:
-        how = f"{n} pods share {as_text(total)}, {as_text(usage)} each"
-        how = how if n > 1 else f"1 pod carries all of {as_text(total)}"
+        how = f"{_many(n, 'pod')} share{'s' * (n == 1)} {as_text(total)}, {as_text(usage)} each"
     if reading is not None and reading.saturation is not None:
         share = value_text(floor(reading.saturation * 10**9), as_percent=True)
         return f"{metric.name}: {how}, and {share} of their limit: the load is more than it shows"
@@ -162,9 +160,8 @@ def _why_held(outcome: Outcome, assessment: Assessment, current: int) -> str:
         gaps += ["windows that lack samples"] * (metric.is_partial and not metric.lost)
         why = f"kept by {' and '.join(gaps) or 'what the samples do not tell of'}"
     elif outcome.held_by is HeldBy.DELAY:
-        is_up, delay = outcome.verdict is Verdict.ABOVE, metric.metric.delay
-        seconds, side = (delay.up, "above the high") if is_up else (delay.down, "below the low")
-        why = f"its samples must be {side} watermark for {seconds:g} s"
+        delay, is_up = metric.metric.delay, outcome.verdict is Verdict.ABOVE
+        why = f"its samples must be beyond the watermark for {delay.up if is_up else delay.down:g} s"
     elif outcome.held_by is None and outcome.lower_bound is None and metric.upper.spare is not None:
         why = f"{_many(step.down, 'pod')} fewer would leave the others above the limit"
         if outcome.proposal < current:
@@ -267,19 +264,6 @@ def join_clauses(clauses: Iterable[tuple[str, str]]) -> str:
     return "; ".join(f"{', '.join(subjects)}{predicate}" for predicate, subjects in joined.items())
 
 
-class Finding(StrEnum):
-    """What an assessment may find: the type of its condition in the status of a policy (`policy.conditions`)."""
-
-    INPUTS_FRESH = "InputsFresh"
-    REGISTRY_DATA_VALID = "RegistryDataValid"
-    FLOOR_MISSING = "FloorMissing"
-    ZERO_USAGE_IGNORED = "ZeroUsageIgnored"
-    QUERY_WINDOW_TOO_LONG = "QueryWindowTooLong"
-    WATERMARK_AT_LIMIT = "WatermarkAtLimit"
-
-
-SLOW_WINDOW_SECONDS = 300.0
-"""Windows longer than this follow the load too late for most services."""
 SILENCE_SECONDS = 30.0
 """The data of a registry that has failed for this long are not valid, although its last answer still counts."""
 FIRST_SAMPLE_SECONDS = 120.0
@@ -292,27 +276,21 @@ DOUBT_SECONDS = 900.0
 def condition_sentences(
     inputs: AssessmentInputs, groups: PodGroups, assessed: Sequence[MetricAssessment]
 ) -> dict[str, str]:
-    """The sentence of each condition with trouble; a condition without trouble is absent."""
+    """The sentence of each condition with trouble by its type (`policy.conditions`); without trouble it is absent."""
     policy, now, serving = inputs.policy, inputs.now, len(groups.serving)
     metrics = [metric for metric in assessed if not metric.floor]
     floors = metric_errors(metric for metric in assessed if metric.floor)
-    late = join_clauses(
-        (f"metric {metric.name}", f" follows the load as late as its window of {metric.window:g} s")
-        for metric in metrics
-        if (metric.window or 0.0) > SLOW_WINDOW_SECONDS
-    )
     zeros = ", ".join(metric.name for metric in metrics if metric.is_ignored_zero)
     zero = f"the usage of {zeros} is exactly 0; it is ignored and holds the count"
-    found: dict[Finding, Iterable[str]] = {
-        Finding.REGISTRY_DATA_VALID: (_registry_trouble(inputs, groups), _long_doubt(inputs, groups)),
-        Finding.INPUTS_FRESH: (metric_errors(metrics), join_clauses(_overdue(metrics, now))),
-        Finding.WATERMARK_AT_LIMIT: (
+    found: dict[str, Iterable[str]] = {
+        "RegistryDataValid": (_registry_trouble(inputs, groups), _long_doubt(inputs, groups)),
+        "InputsFresh": (metric_errors(metrics), join_clauses(_overdue(metrics, now))),
+        "WatermarkAtLimit": (
             at_limit(policy, each.metric, [(one.sizes, one.limit) for one in each.samples[:serving]])
             for each in metrics
         ),
-        Finding.FLOOR_MISSING: (floors and f"a floor has no answer and keeps nothing up: {floors}",),
-        Finding.ZERO_USAGE_IGNORED: (zeros and f"{zero}: fix the source, or set acceptZeroUsage: true",),
-        Finding.QUERY_WINDOW_TOO_LONG: (late and f"{late}: shorten the range of its query",),
+        "FloorMissing": (floors and f"a floor has no answer and keeps nothing up: {floors}",),
+        "ZeroUsageIgnored": (zeros and f"{zero}: fix the source, or set acceptZeroUsage: true",),
     }
     return {finding: text for finding, sentences in found.items() if (text := "; ".join(filter(None, sentences)))}
 
@@ -356,12 +334,12 @@ def _overdue(metrics: Iterable[MetricAssessment], now: float) -> Iterator[tuple[
 def _long_doubt(inputs: AssessmentInputs, groups: PodGroups) -> str:
     """The pods that have been in doubt for DOUBT_SECONDS, why, and the field to look at."""
     since = {pod.uid: inputs.memory.pod(pod.uid).since for pod in groups.doubtful}
-    is_long = {uid for uid, at in since.items() if inputs.now - at >= DOUBT_SECONDS}
-    doubtful = sorted((each for each in groups.assessed if each.pod.uid in is_long), key=lambda each: each.pod.name)
+    long = [each for each in groups.assessed if inputs.now - since.get(each.pod.uid, inputs.now) >= DOUBT_SECONDS]
+    doubtful = sorted(long, key=lambda each: each.pod.name)
     if service_registry(inputs.policy) is None or not doubtful:
         return ""
     named = ", ".join(each.pod.name for each in doubtful[:NAMED_PODS])
-    more = f" and {len(doubtful) - NAMED_PODS} more" if len(doubtful) > NAMED_PODS else ""
+    more = f" and {len(doubtful) - NAMED_PODS} more" * (len(doubtful) > NAMED_PODS)
     return (
         f"{named}{more} {'are' if len(doubtful) > 1 else 'is'} kept in the count, in doubt for over "
         f"{DOUBT_SECONDS / 60:.0f} min: {doubtful[0].reason}; check registry.service, register these pods again "
@@ -375,12 +353,12 @@ def at_limit(policy: Policy, metric: Metric, pods: Sequence[tuple[Sizes | None, 
     `pods`: what the usage of each is divided by, and the limit that caps it (`MetricReader.basis`).
     """
     beyond, is_share = policy.edges_of(metric).high, metric.relative_to is not None
-    if beyond is None or not pods or policy.algorithm is Algorithm.ABSOLUTE or not all(limit for _, limit in pods):
+    if beyond is None or not pods or policy.algorithm is Algorithm.ABSOLUTE or not all(map(all, pods)):
         return ""
-    most = max(Fraction(limit * (NANO if is_share else 1), sizes.smaller) if sizes else beyond for sizes, limit in pods)
-    if beyond < most or not all(sizes for sizes, _ in pods):
+    most = max(Fraction(limit * (NANO if is_share else 1), sizes.smaller) for sizes, limit in pods if sizes)
+    if beyond < most:
         return ""
-    show = (lambda nano: percent_text(nano / NANO)) if is_share else nano_text
+    show = partial(value_text, as_percent=is_share)
     return (
         f"metric {metric.name} adds pods above {show(beyond)}, and no pod shows more than {show(most)}, "
         "where its CPU limit throttles it; lower the watermark or target, or raise the limit"

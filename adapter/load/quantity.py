@@ -9,7 +9,6 @@ import functools
 import math
 import re
 from fractions import Fraction
-from typing import TypeVar
 
 NANO = 10**9
 """Nano-units in one unit."""
@@ -37,7 +36,9 @@ def parse_quantity(text: str) -> Fraction:
     Raises QuantityError for anything outside the grammar (NaN and infinities too) and beyond ±(2^63 − 1).
     """
     digits, exponent = _read(text)
-    return _limited(text, digits * Fraction(10) ** exponent)
+    value: Fraction = digits * Fraction(10) ** exponent
+    _check(text, value)
+    return value
 
 
 def parse_nano(text: str) -> int:
@@ -47,7 +48,8 @@ def parse_nano(text: str) -> int:
         raise QuantityError(f"{text} is negative; a load never is")
     exponent += 9
     nano = digits * int(10**exponent) if exponent >= 0 else -(-digits // int(10**-exponent))
-    return _limited(text, nano, NANO)
+    _check(text, nano, _LIMIT * NANO)
+    return nano
 
 
 def _read(text: str) -> tuple[int, int]:
@@ -62,13 +64,9 @@ def _read(text: str) -> tuple[int, int]:
     return digits, exponent - len(fraction)
 
 
-N = TypeVar("N", int, Fraction)
-
-
-def _limited(text: str, value: N, unit: int = 1) -> N:
-    if abs(value) > _LIMIT * unit:
+def _check(text: str, value: Fraction | int, limit: int = _LIMIT) -> None:
+    if not -limit <= value <= limit:
         raise QuantityError(f"{text!r} is beyond what a quantity can hold (2^63 - 1)")
-    return value
 
 
 def parse_number(text: str) -> int:

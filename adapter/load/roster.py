@@ -3,7 +3,7 @@
 import functools
 import ipaddress
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -79,11 +79,7 @@ class RegistrationMatch(NamedTuple):
     mismatch: Mismatch | None
 
 
-Registrations = Mapping[str, tuple[Instance, ...]]
-"""The registrations of pods, by the pods' UIDs."""
-
-
-def registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Registrations:
+def registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Mapping[str, Sequence[Instance]]:
     """The registrations of each pod by UID, without the pods that have none.
 
     A registration names its pod by UID, else by name, else by address; one that names it must be at an address of the
@@ -94,7 +90,7 @@ def registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Re
     for match in match_registrations(pods, roster, registry):
         if match.pod is not None and match.mismatch is None:
             by_uid[match.pod.uid].append(match.instance)
-    return {uid: tuple(instances) for uid, instances in by_uid.items()}
+    return by_uid
 
 
 def match_registrations(pods: Iterable[Pod], roster: Roster, registry: Registry) -> Iterator[RegistrationMatch]:

@@ -244,10 +244,6 @@ class Policy:
         is_held = self.mode is Mode.ACTIVE and self.hold_until is not None and now < self.hold_until
         return HELD if is_held else self.mode.value
 
-    def rests(self, now: float) -> bool:
-        """Whether the policy keeps the count at this time, because of its mode or a hold."""
-        return self.mode_at(now) != Mode.ACTIVE.value
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:

@@ -6,12 +6,12 @@ evidence only if it is confirmed, recent, and fewer than half of the target's Re
 shrink a service: a pod that may be out counts as one pod at least on the way down (`bounds`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.memory import NEW_POD, PodMemory
 from adapter.load.pods import AWAY, FINISHED_PHASES, GONE, Pod, PodAssessment, PodState
-from adapter.load.roster import Instance, Registrations, Roster
+from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Policy, Registry, Target
 
 NEVER_READY_SECONDS = 30.0
@@ -37,7 +37,7 @@ def service_registry(policy: Policy) -> Registry | None:
     return policy.registry if policy.registry is not None and policy.registry.name != KUBERNETES else None
 
 
-def classify(inputs: AssessmentInputs, listed: Registrations) -> list[PodAssessment]:
+def classify(inputs: AssessmentInputs, listed: Mapping[str, Sequence[Instance]]) -> list[PodAssessment]:
     """Classify each pod. The memory counts the roster already; `listed` are the registrations of the pods in it."""
     pods, roster, known = inputs.pods, inputs.roster, inputs.memory.pods
     registry = service_registry(inputs.policy)
@@ -155,7 +155,7 @@ class PodGroups:
     `young` has the UIDs of pods that do not serve yet and may do so soon. `replaceable` counts the pulled-out pods that
     may be replaced, `doubt_replaceable` has the UIDs of doubtful ones. `deletes_out_first`: a scale-down deletes the
     pulled-out pods first. `kept`: how many pods stay in the count whatever they carry. `running`: how many are neither
-    terminating nor finished.
+    terminating nor finished; `started`: those of them that do not start.
     """
 
     def __init__(self, inputs: AssessmentInputs, assessed: Sequence[PodAssessment]) -> None:
@@ -175,6 +175,7 @@ class PodGroups:
         self.serving, self.doubtful = by_state[PodState.SERVING], by_state[PodState.DOUBTFUL]
         self.idle, self.out = by_state[PodState.STARTING] + by_state[PodState.UNREADY], by_state[PodState.PULLED_OUT]
         self.running = len(self.serving) + len(self.doubtful) + len(self.idle) + len(self.out)
+        self.started = self.running - len(by_state[PodState.STARTING])
         may_replace = pulled_out.replace and (target is None or target.progressing in _SETTLED)
 
         def is_replaced(pod: Pod, after: float) -> bool:
@@ -185,10 +186,6 @@ class PodGroups:
         self.doubt_replaceable = frozenset(pod.uid for pod in self.doubtful if is_replaced(pod, LONG_DOUBT_SECONDS))
         self.deletes_out_first = _deletes_out_first(target, assessed)
         self.kept = len(self.doubtful) + (0 if self.deletes_out_first else len(self.out))
-
-    def serves(self, percent: int) -> bool:
-        """Whether at least this share of the pods serves, not counting those that start."""
-        return 100 * len(self.serving) >= percent * (self.running - self.counts.get(PodState.STARTING, 0))
 
 
 def _deletes_out_first(target: Target | None, pods: Sequence[PodAssessment]) -> bool:

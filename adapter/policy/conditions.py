@@ -3,7 +3,11 @@
 from enum import StrEnum
 from typing import NamedTuple, Self
 
-from adapter.load.explanation import Finding
+
+class Found(str):
+    """The name of a condition that an assessment finds (`load.explanation`)."""
+
+    __slots__ = ()
 
 
 class Reason(StrEnum):
@@ -105,17 +109,16 @@ class ConditionType(StrEnum):
     HPA_CONFORMANT = "HPAConformant"
     NOTIFICATION_ROUTES_RESOLVED = "NotificationRoutesResolved"
     INPUTS_FRESH = (
-        Finding.INPUTS_FRESH,
+        Found("InputsFresh"),
         Healthy(Reason.SAMPLES_FRESH, "every metric has fresh samples", Reason.INPUTS_MISSING),
     )
     REGISTRY_DATA_VALID = (
-        Finding.REGISTRY_DATA_VALID,
+        Found("RegistryDataValid"),
         Healthy(Reason.REGISTRY_ANSWERS, "the registry's answers are valid and recent", Reason.REGISTRY_DATA_INVALID),
     )
-    FLOOR_MISSING = Finding.FLOOR_MISSING
-    ZERO_USAGE_IGNORED = Finding.ZERO_USAGE_IGNORED
-    QUERY_WINDOW_TOO_LONG = Finding.QUERY_WINDOW_TOO_LONG
-    WATERMARK_AT_LIMIT = Finding.WATERMARK_AT_LIMIT
+    FLOOR_MISSING = Found("FloorMissing")
+    ZERO_USAGE_IGNORED = Found("ZeroUsageIgnored")
+    WATERMARK_AT_LIMIT = Found("WatermarkAtLimit")
     FAST_SCALE_UP = "FastScaleUp"
     DELETION_COST_APPLIED = "DeletionCostApplied"
     VERSIONS_CONSISTENT = "VersionsConsistent"
@@ -125,7 +128,7 @@ class ConditionType(StrEnum):
     def __new__(cls, name: str, healthy: Healthy | None = None) -> Self:
         member = str.__new__(cls, name)
         member._value_ = str(name)
-        member.is_found = isinstance(name, Finding)
+        member.is_found = isinstance(name, Found)
         member.healthy = healthy
         return member
 

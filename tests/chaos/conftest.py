@@ -2,6 +2,10 @@
 
 import pytest
 
+from tests.e2e.conftest import _adapter, adapter_kubeconfig, make_adapter, shared_exporter, shared_prometheus
+
+__all__ = ["_adapter", "adapter_kubeconfig", "make_adapter", "shared_exporter", "shared_prometheus"]
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--seed", type=int, default=1, help="of the order of the faults")

@@ -217,9 +217,9 @@ async def test_a_target_scaled_to_0_by_hand_is_a_warning(api: FakeApi, checked: 
 
 
 async def test_conditions_of_the_decision_are_warnings(api: FakeApi, checked: Checked) -> None:
-    api.answers[DECISION] = decision(QueryWindowTooLong="metric lag follows the load late")
+    api.answers[DECISION] = decision(WatermarkAtLimit="metric cpu adds no pods")
     found = await checked()
-    assert "  warning  metric lag follows the load late" in found
+    assert "  warning  metric cpu adds no pods" in found
     assert errors(found) == []
 
 

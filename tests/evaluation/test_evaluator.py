@@ -252,7 +252,6 @@ def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand:
     fine = {
         "InputsFresh": True,
         "ZeroUsageIgnored": False,
-        "QueryWindowTooLong": False,
         "WatermarkAtLimit": False,
     }
     assert stand.row().conditions == fine

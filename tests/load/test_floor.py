@@ -6,7 +6,6 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.assessment import Assessment, Decision
-from adapter.load.explanation import Finding
 from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.spec import Metric, Policy, Query
 from tests.load.kit import NOW, assess_and_decide, cpu, nano, policy, same, usage
@@ -52,7 +51,7 @@ class TestWhenItFails:
         samples = replace(usage(loads), queries={"plan": by_pod})
         assessment, decision = assess_and_decide(policy(CPU, PLAN), pods, samples)
         assert decision.desired == 4
-        assert assessment.conditions[Finding.FLOOR_MISSING].endswith(
+        assert assessment.conditions["FloorMissing"].endswith(
             "query plan answers by pod, and a floor needs one number for the service; "
             "sum the query up, or take floor away"
         )

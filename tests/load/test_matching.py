@@ -16,7 +16,8 @@ Found = dict[str, tuple[Instance, ...]]
 def found(*instances: Instance, pods: Sequence[Pod] | None = None, registry: Registry = REGISTRY) -> Found:
     """The registrations that find their pod, among one pod at 10.0.0.1 unless told otherwise."""
     pods = [pod("web-0", ip="10.0.0.1")] if pods is None else pods
-    return dict(registrations(pods, Roster(at=NOW, instances=instances), registry))
+    listed = registrations(pods, Roster(at=NOW, instances=instances), registry)
+    return {uid: tuple(found) for uid, found in listed.items()}
 
 
 class TestRegistrations:

@@ -85,8 +85,7 @@ def held(until: str) -> dict[str, Any]:
 def test_a_policy_is_held_until_the_time_of_its_annotation(text: str) -> None:
     read = parse_policy(held(text))
     assert read.hold_until == 1767268800
-    assert read.rests(1767268799)
-    assert not read.rests(1767268800)
+    assert (read.mode_at(1767268799), read.mode_at(1767268800)) == ("Held", "Active")
 
 
 @pytest.mark.parametrize(

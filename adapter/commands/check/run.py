@@ -13,7 +13,6 @@ from adapter.commands.cluster import Answer, ask, reason, refusal_of
 from adapter.commands.files import read_files
 from adapter.kube.errors import KubeError, Unreachable
 from adapter.kube.session import Session
-from adapter.load.explanation import Finding as Condition
 from adapter.load.spec import Policy
 from adapter.policy.conditions import ConditionType
 from adapter.policy.documents import mapping_at
@@ -135,7 +134,7 @@ def _check_decision(about: str, policy: Policy, answer: Answer, probes: sources.
     if has_errors(of_service):  # which explain the rest
         return
     registry, inputs_fresh = (
-        conditions.pop(one, "") for one in (Condition.REGISTRY_DATA_VALID, Condition.INPUTS_FRESH)
+        conditions.pop(one, "") for one in (ConditionType.REGISTRY_DATA_VALID, ConditionType.INPUTS_FRESH)
     )
     if registry:
         yield error(about, registry)
