@@ -1,22 +1,28 @@
 """The cost of `assess` and `decide`, by the number of pods and by the state of their registry.
 
-    python -m lab.benchmarks.decide [--sizes 20,200,1000,10000] [--seconds 2] [-o FILE]
+    python -m lab.benchmarks.decide [--sizes 20,200,1000,10000] [--seconds 2] [--beside COMMIT] [-o FILE]
 
 Processor time of this process, the minimum of several runs, without an event loop or a network. Each assessment has new
 samples of every pod (plain CPU, and memory as a share of its limit) and the memory of the previous one; pods, policy
 and roster stay the same objects, as between two changes in the cluster. *serving*: the policy names no registry.
 *registered*: its registry lists every pod. *doubtful*: its registry has never answered, for more than five minutes.
 *first*: registered, without a memory. `decide` is the slowest of several replica counts. Full garbage collections are
-off, as in the adapter.
+off, as in the adapter. `--beside` measures another commit's code as well, in turn, each time in a new process; the
+least of ROUNDS counts.
 """
 
 import gc
 import itertools
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import partial
+from tempfile import TemporaryDirectory
 
 from adapter.load.assess import assess
 from adapter.load.assessment import Assessment, AssessmentInputs
@@ -33,6 +39,7 @@ from lab.benchmarks import record
 BEGAN = 1_700_000_000.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
 CASES = ("serving", "registered", "doubtful", "first")
+ROUNDS = 5
 _INTERVAL = 15.0
 _MEBI = 2**20 * NANO
 
@@ -168,18 +175,41 @@ def _decide(assessment: Assessment, inputs: AssessmentInputs, count: int) -> flo
     return (time.process_time() - began) / 10
 
 
+def _beside(other: str, case: str, size: int, seconds: float) -> dict[str, dict[str, float]]:
+    """The minima of this code and of another commit's, in milliseconds, by turns."""
+    code = (
+        "import gc, json; from lab.benchmarks.decide import measure; gc.set_threshold(700, 10, 1_000_000); "
+        f"print(json.dumps(measure({case!r}, {size}, {seconds / ROUNDS})))"
+    )
+    with TemporaryDirectory() as folder:
+        archive = subprocess.run(["git", "archive", other], cwd=record.ROOT, check=True, stdout=subprocess.PIPE).stdout
+        subprocess.run(["tar", "-x", "-C", folder], input=archive, check=True)
+        least: dict[str, dict[str, float]] = {}
+        for _, (name, root) in itertools.product(range(ROUNDS), {"this": str(record.ROOT), other: folder}.items()):
+            command = [sys.executable, "-c", code]
+            environment = os.environ | {"PYTHONPATH": root}
+            ran = subprocess.run(command, cwd=root, env=environment, check=True, stdout=subprocess.PIPE).stdout
+            measured = json.loads(ran)
+            before = least.get(name, measured)
+            least[name] = {key: min(value, before[key]) for key, value in measured.items()}
+    return least
+
+
 def main() -> None:
     """Measures and prints."""
     parser = record.argument_parser(__doc__)
     parser.add_argument("--sizes", default="20,200,1000,10000")
     parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--beside", metavar="COMMIT")
     options = parser.parse_args()
     gc.set_threshold(700, 10, 1_000_000)
     rows: dict[str, dict[str, float]] = {}
     for size, case in itertools.product(options.sizes.split(","), CASES):
-        row = f"{size} {case}"
-        rows[row] = measure(case, int(size), options.seconds)
-        print(f"{row:32}{rows[row]['assess']:10.4f}{rows[row]['decide']:10.4f} ms of processor time", flush=True)
+        seconds, size_ = options.seconds, int(size)
+        both = _beside(options.beside, case, size_, seconds) if options.beside else {"": measure(case, size_, seconds)}
+        for name, row in ((f"{size} {case} {name}".strip(), figures) for name, figures in both.items()):
+            rows[name] = row
+            print(f"{name:32}{row['assess']:10.4f}{row['decide']:10.4f} ms of processor time", flush=True)
     record.write(options.output, rows)
 
 
