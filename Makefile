@@ -37,7 +37,7 @@ $(VENV)/.demo-installed: requirements/demo.lock pyproject.toml
 
 setup: $(STAMP)  ## The locked development environment in .venv
 
-demo: $(or $(wildcard $(STAMP)),$(VENV)/.demo-installed)  ## A pull-out in a model, then on a local control plane: what the HPA does and why (DEMO_ARGS="--keep")
+demo: $(or $(wildcard $(STAMP)),$(VENV)/.demo-installed)  ## A pull-out on a local control plane: what the HPA does and why (DEMO_ARGS="--keep")
 	$(BIN)/python -m lab.demo $(DEMO_ARGS)
 
 CHAOS := -m pytest -q -s tests/chaos

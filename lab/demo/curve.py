@@ -54,6 +54,12 @@ FULL = Curve(
     ),
     end=140,
 )
+COUNTS = {"ours": [5, 6, 7, 9, 7], "stock": [5, 7, 5]}
+"""The counts of both services in FULL, each change once, by the HPA's arithmetic.
+
+Ours keeps 1200m on each serving pod and replaces two pulled-out ones: 6500m / 1200m, 8000m / 1200m, that and two, and
+5000m / 1200m and two. The stock HPA keeps 5 pods at 1300m, within its 10 %, and adds none for those that are out.
+"""
 
 
 @dataclass(frozen=True)

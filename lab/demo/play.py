@@ -2,35 +2,27 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from lab.demo.curve import Chapter, Curve, serving
-from lab.demo.objects import OURS, STOCK
+from lab.demo.objects import OURS, STOCK, Object
 from lab.demo.observe import Observation
-from lab.demo.reasons import Reason, Reasoner
+from lab.demo.stage import Stage
 from lab.demo.story import Narrator, Rescale
 from lab.demo.timeline import Mark, Side, Tick, Timeline
-
-if TYPE_CHECKING:
-    from lab.demo.model import ModelStage
-    from lab.demo.stage import Stage
 
 
 @dataclass
 class Player:
     """Plays one curve on one stage; `timeline` holds the observations so far."""
 
-    stage: "Stage | ModelStage"
+    stage: Stage
     curve: Curve
     narrator: Narrator
     print_lines: Callable[[list[str]], None]
     timeline: Timeline = field(default_factory=Timeline)
-    kept: list[tuple[Rescale, Reason]] = field(default_factory=list)
     _counts: dict[str, int] = field(default_factory=dict)
+    _decisions: list[Object] = field(default_factory=list)
     _announced_until: float = -1
-
-    def __post_init__(self) -> None:
-        self._reasoner = Reasoner(self.stage.namespace)
 
     def play(self) -> Timeline:
         """Runs to the curve's end."""
@@ -51,7 +43,7 @@ class Player:
             self._pull_out(chapter, observation, at)
         demand = self.curve.demand(at)
         self.stage.load(observation, demand)
-        self._reasoner.consider(observation)
+        self._decisions = [*self._decisions[-20:], *self.stage.decision()]
         tick = self._tick(observation, at, demand)
         self.timeline = replace(self.timeline, ticks=(*self.timeline.ticks, tick), end=at)
         self.print_lines(self.narrator.narrate(tick, chapters, self._rescales(observation)))
@@ -97,9 +89,15 @@ class Player:
             self._counts[name] = after
             if before is None or before == after:
                 continue
-            reason = self._reasoner.behind(before, after) if name == OURS else None
-            message = self.stage.rescale_message(name, after)
-            rescales.append(Rescale(name, before, after, message, reason.sentences if reason else ()))
-            if reason:
-                self.kept.append((rescales[-1], reason))
+            why = self._reasons(before, after) if name == OURS else []
+            rescales.append(Rescale(name, before, after, self.stage.rescale_message(name, after), why))
         return rescales
+
+    def _reasons(self, before: int, after: int) -> list[str]:
+        """The adapter's sentences about its latest decision for `after` replicas at a count of `before`."""
+        for decision in reversed(self._decisions):
+            if (decision["current"], decision["desiredReplicas"]) == (before, after):
+                out = [pod["name"] for pod in decision["pods"] if pod["state"] == "pulledOut"]
+                pods = [f"pulled out: {', '.join(out)}"] if out else []
+                return [*pods, *(line for line in decision["explanation"] if line.startswith("cpu"))]
+        return []

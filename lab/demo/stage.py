@@ -20,7 +20,7 @@ Say = Callable[[str], None]
 HPA_SYNC = 3
 SETTINGS = {"resourceMetrics": {"intervalSeconds": 2}}
 AFTER_SCRAPE = 3
-"""Seconds from a scrape of metrics-server to the beginning of the story: the model has the same scrapes (`model`)."""
+"""Seconds from a scrape of metrics-server to the beginning of the story, so that every run has the same scrapes."""
 PATIENCE = 120
 _FIGURES = ("effective_cpu", "raw_cpu", "desired_replicas")
 
@@ -129,6 +129,11 @@ class Stage:
         answers = {name: self.client.raw(self.figure_path(name)) for name in _FIGURES}
         items = {name: answer.json()["items"] for name, answer in answers.items() if answer.status == 200}
         return {name: milli_of(item["value"]) for name, found in items.items() for item in found}
+
+    def decision(self) -> list[Object]:
+        """The adapter's decision at this moment; empty where it has none."""
+        answer = self.client.raw(self.figure_path("decision"))
+        return [answer.json()["decision"]] if answer.status == 200 else []
 
     def rescale_message(self, name: str, count: int, patience: float = 1.5) -> str:
         """The message of the HPA's event for this count, empty if none arrives; it follows the count after a moment."""

@@ -3,14 +3,12 @@
 Pure. Loads are in millicores, times in seconds since the story began.
 """
 
-import dataclasses
 import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lab.demo.curve import share
-from lab.demo.objects import HIGH, LOW
+from lab.demo.objects import HIGH
 
 
 @dataclass(frozen=True)
@@ -54,11 +52,8 @@ class Mark:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The whole story. `high` and `low` are the watermarks, `target` is the stock HPA's."""
+    """The whole story."""
 
-    high: int = HIGH
-    low: int = LOW
-    target: int = HIGH
     end: float = 0
     ticks: Sequence[Tick] = ()
     marks: Sequence[Mark] = ()
@@ -104,7 +99,7 @@ def summed(timeline: Timeline, name: str) -> Sum:
     carried = [tick.carried(side) for tick, side, _ in lasting]
     made = counts(timeline, name)
     return Sum(
-        overloaded=sum(seconds for tick, side, seconds in lasting if overloaded(tick, side, timeline.high)),
+        overloaded=sum(seconds for tick, side, seconds in lasting if overloaded(tick, side, HIGH)),
         # No serving pod is worse than any load.
         worst=None if None in carried else max((load for load in carried if load is not None), default=0),
         pod_minutes=sum(side.pods * seconds for _, side, seconds in lasting) / 60,
@@ -118,7 +113,7 @@ def recovery(timeline: Timeline, name: str) -> Recovery | None:
     """The recovery of one service after the first mark; None if there is no mark or no overload after it."""
     since = timeline.marks[0].at if timeline.marks else timeline.end
     later = [tick for tick in timeline.ticks if tick.at >= since]
-    states = [overloaded(tick, side_of(tick, name), timeline.high) for tick in later]
+    states = [overloaded(tick, side_of(tick, name), HIGH) for tick in later]
     if True not in states:
         return None
     hit = states.index(True)
@@ -135,11 +130,3 @@ def side_of(tick: Tick, name: str) -> Side:
 def counts(timeline: Timeline, name: str) -> list[int]:
     """The replica counts that one service had, "ours" or "stock", in order, each change once."""
     return [count for count, _ in itertools.groupby(side_of(tick, name).replicas for tick in timeline.ticks)]
-
-
-def dump(timeline: Timeline) -> str:
-    """The timeline as JSON, one tick a line."""
-    head = {key: getattr(timeline, key) for key in ("high", "low", "target", "end")}
-    marks = [dataclasses.asdict(mark) for mark in timeline.marks]
-    ticks = ",\n  ".join(json.dumps(dataclasses.asdict(tick)) for tick in timeline.ticks)
-    return f'{json.dumps({**head, "marks": marks})[:-1]},\n "ticks": [\n  {ticks}\n ]}}\n'

@@ -70,10 +70,10 @@ def replayed(
     watermarks, follower = parse_policy(policy), parse_hpa(hpa)
     moments = range((round(first_sync) - 5) * step, round(ended) * step + 1, step)
     source = read_source(parse_settings(yaml.safe_dump(settings(prometheus.url))), "", {}, moments)
-    ticks = read_history(watermarks, follower.target, source)
+    ticks = read_history(watermarks, follower.target.name, source)
     held = [tick for tick in ticks if tick.at <= first_sync][-1]._replace(at=first_sync)
-    # KWOK's pods are Ready after 2 s and gone after 1; a load is 2 s old at a decision: a scrape and a poll a second.
-    setup = Setup(replicas=FIRST_COUNT, pod_startup=2.0, pod_shutdown=1.0, sync=HPA_SYNC, sample_age=2.0, lasts=10.0)
+    # KWOK's pods are Ready after 2 s; a load is 2 s old at a decision: a scrape and a poll a second.
+    setup = Setup(replicas=FIRST_COUNT, pod_startup=2.0, sync=HPA_SYNC, sample_age=2.0, lasts=10.0)
     after = [held, *(tick for tick in ticks if tick.at > first_sync)]
     autoscaler = PolicyAutoscaler(watermarks, follower)
     run = play(stretches(after, setup), setup, autoscaler, judged_by(watermarks, setup))

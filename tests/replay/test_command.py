@@ -72,19 +72,6 @@ def test_span_is_cut_out_of_the_history(capsys: pytest.CaptureFixture[str]) -> N
     assert main(replay("--from", "2027-01-01T00:00:00Z")) == 1
 
 
-def test_second_policy_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("other.yaml").write_text(POLICY.replace("1000m", "800m").replace("name: checkout", "name: careful"))
-    runs = data(capsys, "--against", "other.yaml")["runs"]
-    assert runs[3]["replicas"]["most"] > runs[2]["replicas"]["most"]
-
-
-def test_policy_that_observes_is_replayed_as_one_that_acts(capsys: pytest.CaptureFixture[str]) -> None:
-    acting = data(capsys)["runs"][2]["changes"]
-    observing = POLICY.replace("  metrics:", "  mode: Observe\n  metrics:")
-    Path("policy.yaml").write_text(f"{observing}\n---\n{HPA}")
-    assert data(capsys)["runs"][2]["changes"] == acting != []
-
-
 def test_hpa_of_today_is_the_stock_hpa(capsys: pytest.CaptureFixture[str]) -> None:
     Path("hpa.yaml").write_text(HPA.split("  metrics:", maxsplit=1)[0] + "  metrics:" + CPU_METRIC)
     Path("workload.yaml").write_text(WORKLOAD)
@@ -94,12 +81,15 @@ def test_hpa_of_today_is_the_stock_hpa(capsys: pytest.CaptureFixture[str]) -> No
     assert report["runs"][2]["replicas"]["most"] == 17
 
 
-def test_policy_of_three_metrics_with_a_schedule_is_replayed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_observing_policy_of_three_metrics_with_a_schedule_is_replayed_as_if_it_acted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     metrics = "".join(
         f"\n  - {{name: {name}, query: {{name: {name}}}, highWatermark: 10}}" for name in ("rps", "queue")
     )
     schedule = "\n  schedules:\n  - {name: lunch, cron: 20 0 * * *, durationSeconds: 600, minReplicas: 30}\n"
-    Path("policy.yaml").write_text(f"{POLICY.rstrip()}{metrics}{schedule}---\n{HPA}")
+    observing = POLICY.rstrip().replace("  metrics:", "  mode: Observe\n  metrics:")
+    Path("policy.yaml").write_text(f"{observing}{metrics}{schedule}---\n{HPA}")
     lines = [f"{1_767_225_600 + 15 * index},8,{40 if index % 3 else ''},NaN" for index in range(200)]
     Path("week.csv").write_text("\n".join(["time,cpu,rps,queue", *lines]))
     assert data(capsys)["runs"][2]["replicas"]["most"] == 30
@@ -129,10 +119,11 @@ def test_sweep_recommends_a_cheaper_plan_or_the_present_one(capsys: pytest.Captu
 
 
 def test_page_is_one_file_without_a_way_for_text_to_run(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("other.yaml").write_text(POLICY.replace("name: checkout", "name: '</script><b>x'"))
-    assert main(replay("--html", "replay.html", "--against", "other.yaml")) == 0
+    named = POLICY.replace("name: checkout", "name: '</script><b>x'")
+    Path("policy.yaml").write_text(f"{named}\n---\n{HPA}")
+    assert main(replay("--html", "replay.html")) == 0
     page = Path("replay.html").read_text()
-    assert "<h1><bdi>shop/checkout</bdi></h1>" in page
+    assert "<h1><bdi>shop/&lt;/script&gt;&lt;b&gt;x</bdi></h1>" in page
     assert "default-src 'none'" in page
     assert "<b>x" not in page
     assert "http:" not in page.split("<style>")[0]
@@ -156,24 +147,24 @@ def test_help_fits_a_screen_of_40_lines(capsys: pytest.CaptureFixture[str], monk
         (["replay", "none.yaml", "--csv", "week.csv"], "'none.yaml': does not exist"),
         (["replay", "policy.yaml", "--csv", "none.csv"], "--csv: 'none.csv': cannot be read"),
         (["replay", "policy.yaml", "--prometheus", "http://x"], "--from: name the beginning"),
-        (["replay", "policy.yaml", "--from", "1h"], "name the server with --prometheus URL"),
+        (["replay", "policy.yaml", "--from", "1h"], "name the server by its address"),
         (replay("--capacity", "cpu"), "--capacity: 'cpu'"),
         (replay("--capacity", "cpu=0"), "write a name and an amount above 0"),
         (replay("--pod-startup", "soon"), "--pod-startup: 'soon': must be a duration"),
-        (replay("--against", "week.csv"), "week.csv: has no WatermarkPolicy"),
+        (["replay", "hpa.yaml", "--csv", "week.csv"], "hpa.yaml: has no WatermarkPolicy"),
         (replay("--capacity", "memory=1Gi"), "column memory: is missing; --capacity needs it"),
         (["replay", "-", "--csv", "-"], "standard input has one document"),
         (replay("--query", "cpu=sum(x)"), "give either a CSV file or a Prometheus"),
         (replay("--from", "yesterday"), "--from: 'yesterday': write a time"),
-        (replay("--from", "2026-02-01T00:00:00Z", "--to", "2026-01-01T00:00:00Z"), "must be later than --from"),
         (replay("--html", "none/replay.html"), "No such file"),
-        (replay("second.yaml"), "--csv: 'week.csv': is for one policy, and the files have several"),
+        (replay("second.yaml"), "policy.yaml, second.yaml: has the policies checkout, cart; give the file of one"),
     ],
 )
 def test_argument_that_cannot_be_used_is_named(
     capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     Path("second.yaml").write_text(POLICY.replace("name: checkout", "name: cart"))
+    Path("hpa.yaml").write_text(HPA)
     assert said in refused(capsys, *arguments)
 
 
@@ -199,9 +190,7 @@ HEAD = "time,cpu,pulled_out"
         ([HEAD, *(f"{15 * number},1,0" for number in range(200)), "x,1,0"], "line 202, time: 'x': must be a time"),
         ([HEAD, "0,1,0", "0,1,0"], "line 3, time: '0': must be later than in the line before"),
         ([HEAD, "0,much,0"], "week.csv, line 2, cpu: 'much'"),
-        ([HEAD, "0,-1,0"], "week.csv, line 2, cpu: '-1': -1 is negative"),
         ([HEAD, "0,1"], "week.csv, line 2: must have as many cells"),
-        ([HEAD, "0,1,0,2"], "week.csv, line 2: must have as many cells"),
         ([], "column time: is missing"),
     ],
 )
@@ -212,14 +201,11 @@ def test_history_that_cannot_be_used_is_refused(
     assert said in refused(capsys, *replay())
 
 
-@pytest.mark.parametrize("mark", ["", "\ufeff"], ids=["plain", "BOM"])
-@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_any_usual_delimiter_and_byte_order_mark_are_read(
-    capsys: pytest.CaptureFixture[str], mark: str, delimiter: str
-) -> None:
+def test_any_usual_delimiter_and_a_byte_order_mark_are_read(capsys: pytest.CaptureFixture[str]) -> None:
     lines = Path("week.csv").read_text()
-    Path("week.csv").write_text(mark + lines.replace(",", delimiter), encoding="utf-8")
-    assert data(capsys)["runs"][2]["replicas"]["most"] == 17
+    for mark, delimiter in (("", ";"), ("\ufeff", "\t")):
+        Path("week.csv").write_text(mark + lines.replace(",", delimiter), encoding="utf-8")
+        assert data(capsys)["runs"][2]["replicas"]["most"] == 17
 
 
 def test_history_of_empty_cells_has_no_data(capsys: pytest.CaptureFixture[str]) -> None:

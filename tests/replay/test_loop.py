@@ -1,12 +1,13 @@
 """The closed loop: what a service does with the counts of an autoscaler, and what the autoscaler sees of it."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
-from adapter.commands.replay.compare import Contender, Service, compare
+from adapter.commands.replay.compare import Service, compare
 from adapter.commands.replay.history import Tick, stretches
 from adapter.commands.replay.loop import play
 from adapter.commands.replay.model import Autoscaler, Setup, View
@@ -115,7 +116,7 @@ def test_syncs_inside_the_band_are_skipped() -> None:
 def test_stock_hpa_is_aimed_at_the_risk_of_the_policy() -> None:
     ticks = list(phases(*[(8, 1200), (11, 300), (14, 1200), (9, 1200)] * 2))
     result = compare(
-        Service(contenders=[Contender("ours", policy())], setup=replace(USUAL, capacity={"cpu": int(cores(1.2))})),
+        Service(policy=policy(), setup=replace(USUAL, capacity={"cpu": int(cores(1.2))})),
         ticks,
     )
     raw, _, ours = (one.summary for one in result.runs)
@@ -123,6 +124,25 @@ def test_stock_hpa_is_aimed_at_the_risk_of_the_policy() -> None:
     assert raw.shortfall_ratio is not None
     assert raw.shortfall_ratio <= 1.01 * ours.shortfall_ratio
     assert "at most the policy's" in result.stock_is
+
+
+def test_load_of_whole_pods_asks_for_no_pod_more() -> None:
+    for load in (7, 14, 21, 24):
+        found = run(PolicyAutoscaler(policy()), list(phases((5, 600), (load, 900))))
+        assert found.summary.replicas.most == max(10, load)
+
+
+def test_policy_of_a_migrated_hpa_rises_as_its_original_and_falls_in_fewer_steps() -> None:
+    """After each step down it keeps the count until samples began later, and the HPA's window remembers that count."""
+    ticks = [Tick(START + 15 * index, {"cpu": cores(9 + 5 * math.sin(index / 100))}) for index in range(960)]
+    metric = {"name": "cpu", "resource": {"name": "cpu"}, "target": "700m"}
+    migrated = policy(metrics=[metric], strategy="Ratio", tolerance="10%")
+    ours, original = run(PolicyAutoscaler(migrated), ticks), run(HpaAutoscaler(stock("700m")), ticks)
+    rises, falls = ([[one for one in each.changes if (one.after > one.before) == up] for each in (ours, original)]
+                    for up in (True, False))  # fmt: skip
+    assert rises[0] == rises[1] != []
+    assert len(falls[0]) < len(falls[1])
+    assert original.summary.pod_hours <= ours.summary.pod_hours <= 1.01 * original.summary.pod_hours
 
 
 def test_flap_is_a_change_turned_back_within_ten_minutes() -> None:

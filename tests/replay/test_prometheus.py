@@ -1,39 +1,29 @@
 """Histories from Prometheus: derived queries, gaps, attempts, errors that name the query, and several policies."""
 
 import json
-import threading
 import time
-import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from http.server import BaseHTTPRequestHandler
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from adapter.cli import main
 from adapter.commands.replay.history import Tick
 from adapter.commands.replay.prometheus import (
     MOST_POINTS,
     HistoryUnavailable,
-    RangeQuery,
-    Series,
     Source,
-    chosen,
     derive_queries,
     read_history,
     read_source,
-    server_of,
 )
 from adapter.load.spec import Metric, Policy, Query
-from adapter.policy.hpa import CrossVersionReference
+from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import FaultyDocument
+from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing
 from adapter.settings import parse_settings
-from lab.harness.prometheus import Exporter, Prometheus, QuietServer
-from tests.replay.kit import HPA, POLICY
+from lab.harness.prometheus import Exporter, Prometheus
 
-WEB = CrossVersionReference("apps/v1", "Deployment", "web")
 OWN = {"cpu": "load", "pulled_out": "out"}
 MINUTE = range(0, 60_001, 15_000)
 SETTINGS = """
@@ -56,69 +46,50 @@ def policy(*metrics: Metric) -> Policy:
     return Policy(namespace="shop", name="web", hpa="web", metrics=metrics or (CPU,))
 
 
-Answer = Callable[[str, range], Mapping[int, str] | None]
+Answer = Callable[[str, range], Mapping[int, str] | SourceError]
+DOWN = SourceFailing("the store is loading")
 
 
 class FakePrometheus:
-    """Answers range queries with one series, of the values that `answer` gives (None: the server fails)."""
+    """In the place of the client: answers range queries with one series, of the values that `answer` gives."""
+
+    url = "http://fake:9090"
 
     def __init__(self) -> None:
         self.answer: Answer = lambda _, moments: dict.fromkeys(moments, "1")
         self.asked: list[range] = []
-        self.respond = self._respond
-        fake = self
 
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                form = urllib.parse.parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-                status, answer = fake.respond(form)
-                body = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name of the base class
-                """Drops the access log."""
-
-        self.server = QuietServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    def _respond(self, form: Mapping[str, list[str]]) -> tuple[int, dict[str, Any]]:
-        start, end, step = (round(float(form[key][0]) * 1000) for key in ("start", "end", "step"))
-        moments = range(start, end + 1, step)
-        if form["query"] == ["load"]:
-            self.asked.append(moments)
-        values = self.answer(form["query"][0], moments)
-        if values is None:
-            return 503, {"status": "error", "errorType": "unavailable", "error": "the store is loading"}
+    async def result(self, form: Mapping[str, str], _kind: str, decoder: Decoder[Any]) -> Any:
+        start, end, step = (round(float(form[key]) * 1000) for key in ("start", "end", "step"))
+        moments, what = range(start, end + 1, step), "load" if "load" in form["query"] else "out"
+        self.asked += [moments] if what == "load" else []
+        values = self.answer(what, moments)
+        if isinstance(values, SourceError):
+            raise values
         points = [[at / 1000, value] for at, value in values.items()]
-        result = [{"metric": {}, "values": points}] if points else []
-        return 200, {"status": "success", "data": {"resultType": "matrix", "result": result}}
+        return decoder.decode(json.dumps([{"metric": {}, "values": points}] if points else []).encode())
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
 @pytest.fixture
-def fake() -> Iterator[FakePrometheus]:
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakePrometheus:
     made = FakePrometheus()
-    thread = threading.Thread(target=made.server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-    thread.join(5)
+    monkeypatch.setattr("adapter.commands.replay.prometheus.ApiClient", lambda *_: made)
+    return made
 
 
 def source(settings: str = "", url: str = "", own: Mapping[str, str] | None = None, moments: range = MINUTE) -> Source:
     return read_source(parse_settings(settings) if settings else None, url, own or {}, moments)
 
 
-def derived(metric: Metric, read_from: Source) -> RangeQuery:
-    return derive_queries(policy(metric), WEB, read_from)[metric.name]
+def derived(metric: Metric, read_from: Source) -> str:
+    return derive_queries(policy(metric), "web", read_from)[metric.name]
 
 
 def read(fake: FakePrometheus, moments: range = MINUTE) -> list[Tick]:
-    return read_history(policy(), WEB, source(url=fake.url, own=OWN, moments=moments), pauses=(0.0, 0.0))
+    return read_history(policy(), "web", source(url=fake.url, own=OWN, moments=moments), pauses=(0.0, 0.0))
 
 
 def test_gap_is_a_tick_without_the_metric_and_no_zero(fake: FakePrometheus) -> None:
@@ -140,20 +111,14 @@ def test_history_is_read_in_parts_that_prometheus_answers(fake: FakePrometheus) 
     assert [at for part in fake.asked for at in part] == [*moments]
 
 
-def test_failing_server_is_asked_again(fake: FakePrometheus) -> None:
-    failures = iter([None, None])
+def test_failing_server_is_asked_again_and_an_error_names_the_query_and_the_time(fake: FakePrometheus) -> None:
+    failures = iter([DOWN, DOWN])
     fake.answer = lambda _, moments: next(failures, dict.fromkeys(moments, "1"))
     assert len(read(fake)) == 5
-    fake.answer = lambda _, __: None
-    with pytest.raises(HistoryUnavailable, match="3 attempts failed"):
-        read(fake)
-
-
-def test_error_names_the_query_the_time_and_the_answer(fake: FakePrometheus) -> None:
-    fake.respond = lambda _: (422, {"status": "error", "errorType": "execution", "error": "too many samples"})
-    found = r"(cpu|pulled_out), 1970-01-01T00:00:00Z to .*too many samples.*is (load|out)"
-    with pytest.raises(HistoryUnavailable, match=found):
-        read(fake)
+    for error in (DOWN, QueryRejected("too many samples", public="")):
+        fake.answer = lambda _, __, error=error: error
+        with pytest.raises(HistoryUnavailable, match=rf"1970-01-01T00:00:00Z to .*{error}.*is sum"):
+            read(fake)
 
 
 def test_load_without_any_value_is_an_error(fake: FakePrometheus) -> None:
@@ -164,31 +129,19 @@ def test_load_without_any_value_is_an_error(fake: FakePrometheus) -> None:
         read(fake)
 
 
-def test_cpu_comes_from_the_kubelets_series_of_the_targets_pods() -> None:
-    assert derived(CPU, source(url="http://plain:9090")).text == (
-        'sum(rate(container_cpu_usage_seconds_total{namespace="shop", '
-        'pod=~"web-[bcdfghjklmnpqrstvwxz2456789]{1,10}-[bcdfghjklmnpqrstvwxz2456789]{5}", '
-        'container!="", container!="POD"}[2m]))'
+def test_cpu_comes_from_the_kubelets_series_of_the_workloads_pods() -> None:
+    assert derived(CPU, source(url="http://plain:9090")).startswith(
+        'sum(rate(container_cpu_usage_seconds_total{namespace="shop", pod=~"web((-'
     )
-    stateful = CrossVersionReference("apps/v1", "StatefulSet", "my.web")
-    query = derive_queries(policy(), stateful, source(url="http://plain:9090"))["cpu"]
-    assert r'pod=~"my\\.web-[0-9]+"' in query.text
+    dotted = derive_queries(policy(), "my.web", source(url="http://plain:9090"))["cpu"]
+    assert r'pod=~"my\\.web(' in dotted
 
 
-def test_queries_go_to_the_server_that_they_name_unless_one_is_given() -> None:
-    assert server_of(policy(named("rps"), CPU), source(SETTINGS)).name == "other"
-    assert server_of(policy(named("rps")), source(SETTINGS, "http://thanos:9090")).url == "http://thanos:9090"
-    with pytest.raises(FaultyDocument, match="name one with --prometheus URL: the settings have main, other"):
-        server_of(policy(CPU), source(SETTINGS))
-
-
-def test_number_for_the_service_counts_for_its_own_namespace() -> None:
-    load = derived(named("queue"), source(SETTINGS))
-    assert load.text == 'sum(queue{app="web"})'
-    ours, theirs = Series({"namespace": "shop"}, []), Series({"namespace": "else"}, [])
-    assert chosen(load, "shop", [theirs, ours]) is ours
-    with pytest.raises(ValueError, match="2 series"):
-        chosen(load, "shop", [ours, Series({}, [])])
+def test_server_is_an_address_or_one_of_the_settings() -> None:
+    assert source(SETTINGS, "other").server.url == "http://other:9090"
+    assert source(SETTINGS, "http://thanos:9090").server.url == "http://thanos:9090"
+    with pytest.raises(FaultyDocument, match=r"by its address.* --settings FILE, one of its main, other"):
+        source(SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -203,41 +156,28 @@ def test_query_that_cannot_be_derived_is_named(metric: Metric, own: dict[str, st
         derived(metric, source(url="http://plain:9090", own=own))
 
 
-def test_several_policies_have_a_row_each_ranked_by_what_they_save(
-    fake: FakePrometheus, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fake.answer = lambda _, moments: {at: "8" if at < moments[-1] - 900_000 else "14" for at in moments}
-    file, share = tmp_path / "all.yaml", "name: cpu, relativeTo: Limit}, highWatermark: 80%"
-    faulty = POLICY.replace("name: cpu}, highWatermark: 1000m, lowWatermark: 600m", share)
-    file.write_text(f"{POLICY}---\n{HPA}---\n{faulty.replace('name: checkout', 'name: cart')}")
-    arguments = ["replay", str(file), "--prometheus", fake.url, "--from", "30m", "--capacity", "memory=1Gi"]
-    queries = ["--query", "cpu=load", "--query", "pulled_out=0 * load"]
-    assert main([*arguments, *queries]) == 0
-    text = capsys.readouterr().out
-    assert text.startswith("1 services replayed, ")
-    assert "shop/cart: metric cpu: is a share of the pods' limit of cpu" in text
-    assert main([*arguments, *queries, "-o", "json"]) == 0
-    good, bad = json.loads(capsys.readouterr().out)["services"]
-    assert (good["name"], bad["name"]) == ("shop/checkout", "shop/cart")
-    assert good["savedPodHours"] == good["stock"]["podHours"] - good["policy"]["podHours"]
-
-
 @pytest.mark.integration
-def test_real_prometheus_sums_the_pods_of_the_target_and_keeps_gaps() -> None:
+def test_real_prometheus_sums_what_belongs_to_the_service_and_keeps_gaps() -> None:
     step, count = 15, 240
     began = (int(time.time()) - 2 * count * step) // step * step
     moments = [began + number * step for number in range(count)]
     known = [at for at in moments if not 100 <= (at - began) // step < 150]  # no scrape for 12 minutes
-    pods = ("web-5d4f8c7b9d-x7xk2", "web-5d4f8c7b9d-b4bcd", "web-api-5d4f8c7b9d-x7xk2")
+    pods = ("web-5d4f8c7b9d-x7xk2", "web-0", "web-api-5d4f8c7b9d-x7xk2", "web-api-0")
     lines = [f'rps{{namespace="shop",pod="{pod}"}} 2.5 {at * 1000}\n' for at in known for pod in pods]
+    lines += [f'queue{{namespace="{one}"}} 7 {at * 1000}\n' for at in known for one in ("shop", "else")]
     lines += [f"last 1 {moments[-1] * 1000}\n"]
-    settings = "prometheus: {{servers: [{{name: m, url: '{}'}}], queries: [{{name: rps, server: m, query: '{}'}}]}}"
+    queries = """queries:
+  - {name: rps, server: m, query: "sum by (namespace, pod) (rps)"}
+  - {name: queue, server: m, query: queue, scope: Service}"""
     with Exporter() as exporter, Prometheus([exporter]) as prometheus:
         exporter.set_text("".join(lines))
         prometheus.wait_value(f"last @ {moments[-1]}", 1)
         span = range(began * 1000, moments[-1] * 1000 + 1, step * 1000)
-        read_from = source(settings.format(prometheus.url, "sum by (namespace, pod) (rps)"), moments=span)
-        ticks = read_history(policy(named("rps")), WEB, read_from)
-    assert {tick.load.get("rps") for tick in ticks} == {5e9, None}
+        settings = f"prometheus:\n  servers: [{{name: m, url: '{prometheus.url}'}}]\n  {queries}"
+        read_from = source(settings, own={"own": "rps{namespace='$namespace'}"}, moments=span)
+        ticks = read_history(policy(named("rps"), named("queue"), named("own")), "web", read_from)
+    assert {tick.load.get("rps") for tick in ticks} == {5e9, None}  # two of four pods are those of web
+    assert {tick.load.get("queue") for tick in ticks} == {7e9, None}  # that of the other namespace does not count
+    assert {tick.load.get("own") for tick in ticks} == {1e10, None}  # one's own query is summed
     gap = [number for number, tick in enumerate(ticks) if not tick.load]
     assert gap == [*range(gap[0], 150)]  # the lookback of five minutes fills the rest

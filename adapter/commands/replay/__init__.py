@@ -1,11 +1,10 @@
-"""What would have happened: the recorded load of services in closed loop, for the stock HPA and for policies.
+"""What would have happened: the recorded load of a service in closed loop, for the stock HPA and for a policy.
 
 Here the command `effective-load replay` is declared; what runs it is imported only once it runs.
 """
 
 import argparse
 import functools
-from typing import Any
 
 from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example
 
@@ -14,13 +13,12 @@ _WIDEST_OPTION = 34
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare the arguments: the policy, the history, how pods behave, and the output. The help fits 40 lines."""
-    command.usage = "effective-load replay FILE… (--csv FILE | --prometheus URL --from TIME) [options]"
+    command.usage = "effective-load replay FILE… (--csv FILE | --prometheus SERVER --from TIME) [options]"
     command.formatter_class = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=_WIDEST_OPTION)
     add = command.add_argument
-    add("files", metavar="FILE", nargs="+", help="policy, its HPA and workload; of many policies: a table")
-    add("--against", metavar="FILE", help="another WatermarkPolicy to compare with")
-    add("--csv", metavar="FILE", help="time, metrics, pulled_out, replicas")
-    add("--prometheus", metavar="URL", help="Prometheus, Thanos or Mimir")
+    add("files", metavar="FILE", nargs="+", help="policy, its HPA and workload")
+    add("--csv", metavar="FILE", help="time, metrics, pulled_out")
+    add("--prometheus", metavar="SERVER", help="Prometheus, Thanos or Mimir, or a server of --settings")
     add("--settings", metavar="FILE", help="settings with servers and named queries")
     add("--from", dest="begin", metavar="TIME", help="RFC 3339, epoch seconds, or 7d (ago)")
     add("--to", dest="end", metavar="TIME", help="likewise; default: the end of the history")
@@ -36,43 +34,18 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Replay one policy or many. Returns the exit status. Raises FaultyDocument."""
-    from concurrent.futures import BrokenExecutor
-
-    from adapter.commands.replay import inputs
-    from adapter.commands.replay.prometheus import HistoryUnavailable
-    from adapter.commands.terminal import output
-    from adapter.commands.terminal.waiting import Interrupted, ended_by_signals
-    from adapter.policy.watermark_policy import KIND
-
-    try:
-        with ended_by_signals():
-            objects = inputs.read_objects(parsed.files, parsed.csv)
-            policies = [one for one in objects if one.kind == KIND]
-            return _run_one(parsed, policies[0], objects) if len(policies) == 1 else _run_all(parsed, objects)
-    except HistoryUnavailable as error:
-        output.complain(f"effective-load replay: {error}")
-    except BrokenExecutor:
-        output.complain(
-            "effective-load replay: a process ended, perhaps out of memory; replay fewer policies at a time"
-        )
-    except Interrupted as interrupted:
-        output.complain("effective-load replay: interrupted")
-        return interrupted.status
-    return FAILED
-
-
-def _run_one(parsed: argparse.Namespace, policy: Any, objects: Any) -> int:
+    """Replay one policy. Returns the exit status. Raises FaultyDocument."""
     from adapter.commands.replay import report, sweep
     from adapter.commands.replay.compare import compare
-    from adapter.commands.replay.inputs import read_service, read_ticks
+    from adapter.commands.replay.inputs import read_service
     from adapter.commands.replay.page import write_page
+    from adapter.commands.replay.prometheus import HistoryUnavailable
     from adapter.commands.terminal import output
 
-    service = read_service(parsed, policy, objects)
-    ticks = read_ticks(parsed, service)
-    if not ticks:
-        output.complain("effective-load replay: the history has no data for that time; change --from and --to")
+    try:
+        service, ticks = read_service(parsed)
+    except HistoryUnavailable as error:
+        output.complain(f"effective-load replay: {error}")
         return FAILED
     result = compare(service, ticks)
     data, lines = report.data(result), [*report.lines(result)]
@@ -83,15 +56,6 @@ def _run_one(parsed: argparse.Namespace, policy: Any, objects: Any) -> int:
         write_page(parsed.html, result)
     output.print_json(data) if parsed.output == "json" else output.print_lines(lines)
     return OK
-
-
-def _run_all(parsed: argparse.Namespace, objects: Any) -> int:
-    from adapter.commands.replay import fleet
-    from adapter.commands.terminal import output
-
-    rows = fleet.replay_all(parsed, objects)
-    output.print_json(fleet.data(rows)) if parsed.output == "json" else output.print_lines(fleet.lines(rows))
-    return OK if any(not row.error for row in rows) else FAILED
 
 
 COMMAND = Command(

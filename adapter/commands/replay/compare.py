@@ -1,5 +1,6 @@
-"""A comparison: one history for the stock HPA on the raw and on the effective average, and for policies."""
+"""A comparison: one history for the stock HPA on the raw and on the effective average, and for a policy."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -11,7 +12,6 @@ from adapter.commands.replay.autoscalers import (
     PolicyAutoscaler,
     hpa_following,
     judged_by,
-    scaled_targets,
     stock_hpa_for,
 )
 from adapter.commands.replay.history import Stretch, Tick, stretches
@@ -28,45 +28,33 @@ SUBJECT = 2
 _BISECTIONS = 6
 _LOWEST, _HIGHEST = 0.4, 1.4
 """The targets that are tried, as shares of the high watermark."""
-_SLACK = 1.01
+SLACK = 1.01
 """Risks within 1 % are the same."""
-
-
-class Contender(NamedTuple):
-    """A policy that is replayed, with its HPA; `name` is how reports call it."""
-
-    name: str
-    policy: Policy
-    hpa: Hpa | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One service to replay: its policy and others to compare with, and how its pods behave.
+    """One service to replay: its policy, and how its pods behave.
 
-    `stock` is the HPA that runs today, None where the comparison derives one. `totals` are the metrics that are one
-    number for the service.
+    `hpa` is that of the policy and gives bounds and behavior; None where a default takes its place. `stock` is the HPA
+    that runs today, None where the comparison derives one. `totals` are the metrics that are one number for the
+    service.
     """
 
-    contenders: Sequence[Contender]
+    policy: Policy
     setup: Setup
+    hpa: Hpa | None = None
     stock: Hpa | None = None
     totals: frozenset[str] = frozenset()
-
-    @property
-    def policy(self) -> Policy:
-        """The policy that the replay is about."""
-        return self.contenders[0].policy
-
-    @property
-    def hpa(self) -> Hpa | None:
-        """Its HPA, which gives bounds and behavior; None where a default takes its place."""
-        return self.contenders[0].hpa
 
     @property
     def high(self) -> dict[str, float]:
         """The high watermarks by which every run is judged (nano-units of a pod's plain usage)."""
         return judged_by(self.policy, self.setup)
+
+    def follower(self, policy: Policy) -> PolicyAutoscaler:
+        """The policy, or another one in its place, with its HPA."""
+        return PolicyAutoscaler(policy, self.hpa, f"policy {policy.name}", self.totals)
 
     def play(self, history: Sequence[Stretch], autoscaler: Autoscaler) -> Run:
         """The run of this autoscaler, which remembers nothing yet."""
@@ -74,74 +62,57 @@ class Service:
         return play(history, self.setup, autoscaler, self.high, minimum)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What a comparison found. `ticks` is their number; `stock_is` says how the stock HPA is aimed."""
+class Result(NamedTuple):
+    """What a comparison found. `stock_is` says how the stock HPA is aimed; `begin` and `end` are epoch seconds."""
 
     service: Service
     history: Sequence[Stretch]
-    ticks: int
     runs: Sequence[Run]
     stock_is: str
-
-    @property
-    def begin(self) -> float:
-        """The beginning of the history (seconds since the epoch)."""
-        return self.history[0].at
-
-    @property
-    def end(self) -> float:
-        """Its end."""
-        return self.history[-1].end
+    ticks: int
+    begin: float
+    end: float
 
 
 def compare(service: Service, ticks: Sequence[Tick]) -> Result:
     """Replay these ticks, of which the first has a load, for every autoscaler. Raises FaultyDocument."""
-    service = replace(service, setup=replace(service.setup, replicas=_first_count(service, ticks[0])))
+    first, bounds = ticks[0], hpa_following(service.policy, service.hpa).bounds
+    # At first there are as many pods as the high watermarks need, beside the pulled-out ones.
+    needed = [ceil(first.load[name] / mark) for name, mark in service.high.items() if name in first.load]
+    count = max(1, bounds.minimum, min(bounds.maximum, max(needed, default=1) + first.pulled_out))
+    service = replace(service, setup=replace(service.setup, replicas=count))
     history = stretches(ticks, service.setup)
-    policies = [
-        service.play(history, PolicyAutoscaler(policy, hpa, name, service.totals))
-        for name, policy, hpa in service.contenders
-    ]
-    stock, stock_is, raw = service.stock, "the HPA as it is today", None
-    if stock is None:
-        stock, stock_is, raw = _aimed(service, history, policies[0].summary.risk)
-    raw = raw or service.play(history, HpaAutoscaler(stock, RAW))
-    effective = replace(raw, name=EFFECTIVE)  # the same unless pods are pulled out
+    ours = service.play(history, service.follower(service.policy))
+    if service.stock is None:
+        stock, stock_is = _aimed(service, history, ours.summary.risk)
+    else:
+        stock, stock_is = service.stock, "the HPA as it is today"
+    raw = service.play(history, HpaAutoscaler(stock, RAW))
+    effective = raw._replace(name=EFFECTIVE)  # the same unless pods are pulled out
     if any(stretch.pulled_out for stretch in history):
         effective = service.play(history, HpaAutoscaler(stock, EFFECTIVE, effective=True))
-    runs = [raw, effective, *policies]
-    return Result(service=service, history=history, ticks=len(ticks), runs=runs, stock_is=stock_is)
+    runs = [raw, effective, ours]
+    return Result(service, history, runs, stock_is, len(ticks), history[0].at, history[-1].end)
 
 
-def _aimed(service: Service, history: Sequence[Stretch], risk: float) -> tuple[Hpa, str, Run | None]:
-    """The stock HPA whose targets are the highest with at most this risk, a sentence on its aim, its run.
+def _aimed(service: Service, history: Sequence[Stretch], risk: float) -> tuple[Hpa, str]:
+    """The stock HPA whose targets are the highest with at most this risk, and a sentence on its aim.
 
     Bisection, within 2 % of the high watermarks.
     """
-    stock = stock_hpa_for(service.policy, service.hpa, service.setup, service.totals)
-    if not stock.metrics or not (service.setup.capacity or service.high):
-        return stock, "aimed at the high watermark", None
+    stock = functools.partial(stock_hpa_for, service.policy, service.hpa, service.setup, service.totals)
+    if not stock().metrics or not (service.setup.capacity or service.high):
+        return stock(), "aimed at the high watermark"
     # A target that samples cannot pass by the tolerance, since pods are throttled below it, would never scale up.
     throttles, high = service.setup.throttles, service.high
     passable = [throttles[name] / (1 + float(DEFAULT_TOLERANCE)) / high[name] for name in high.keys() & throttles]
-    low, most, best = _LOWEST, min([_HIGHEST, *passable]), None
+    low, most, verdict = _LOWEST, min([_HIGHEST, *passable]), "still above"
     for _ in range(_BISECTIONS):
         middle = (low + most) / 2
-        run = service.play(history, HpaAutoscaler(scaled_targets(stock, middle), RAW))
-        if run.summary.risk <= risk * _SLACK:
-            low, best = middle, run
+        if service.play(history, HpaAutoscaler(stock(middle))).summary.risk <= risk * SLACK:
+            low, verdict = middle, "at most"
         else:
             most = middle
     what = "shortfall" if service.setup.capacity else "time over the high watermark"
     share = percent_text(Fraction(round(low * 1000), 1000))
-    verdict = "at most" if best else "still above"
-    sentence = f"aimed at {share} of the high watermark, where its {what} is {verdict} the policy's"
-    return scaled_targets(stock, low), sentence, best
-
-
-def _first_count(service: Service, first: Tick) -> int:
-    """The count at the beginning: what the high watermarks need, beside the pulled-out pods."""
-    bounds = hpa_following(service.policy, service.hpa).bounds
-    needed = [ceil(first.load[name] / mark) for name, mark in service.high.items() if name in first.load]
-    return max(1, bounds.minimum, min(bounds.maximum, max(needed, default=1) + first.pulled_out))
+    return stock(low), f"aimed at {share} of the high watermark, where its {what} is {verdict} the policy's"

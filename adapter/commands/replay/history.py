@@ -21,7 +21,6 @@ _COUNT = re.compile(r"(\d{1,5}(\.0*)?)?", re.ASCII)
 _DELIMITERS = ",;\t|"
 _LONGEST_GAP = 31 * 86_400.0
 """Seconds between two lines. A time in another unit makes thousands of years, and every sync of a gap is played."""
-_LEAST_TICK = 1.0
 _STEPS_BRIDGED = 2.5
 
 
@@ -56,13 +55,11 @@ def stretches(ticks: Sequence[Tick], setup: Setup) -> list[Stretch]:
     (their median): so one missing tick is bridged, also where the step of a history changes.
     """
     steps = [after.at - before.at for before, after in pairwise(ticks)]
-    steps.append(max(_LEAST_TICK, steps[-1] if steps else setup.sync))
+    steps.append(steps[-1] if steps else setup.sync)
     found = []
     for index, (tick, step) in enumerate(zip(ticks, steps, strict=True)):
-        holds = step
-        if step > setup.lasts:
-            around = steps[max(0, index - 2) : index + 3]
-            holds = min(step, max(setup.lasts, _STEPS_BRIDGED * median_low(around)))
+        around = steps[max(0, index - 2) : index + 3] if step > setup.lasts else [step]
+        holds = min(step, max(setup.lasts, _STEPS_BRIDGED * median_low(around)))
         found.append(Stretch(tick.at, tick.at + holds, tick.load or None, tick.pulled_out))
         if holds < step:
             found.append(Stretch(tick.at + holds, tick.at + step, None, tick.pulled_out))
@@ -88,17 +85,16 @@ def read_csv(file: str, needed: Mapping[str, str], begin: float = -inf, end: flo
     name = "standard input" if file == "-" else file
     lines = text.removeprefix("\ufeff").splitlines() or [""]
     delimiter = max(_DELIMITERS, key=lines[0].count)
-    columns = [cell.strip() for cell in next(csv.reader(lines[:1], delimiter=delimiter), [])]
+    reader = csv.DictReader(lines, delimiter=delimiter, restkey="")
+    reader.fieldnames = columns = [cell.strip() for cell in reader.fieldnames or ()]
     if len(set(columns)) < len(columns) or "" in columns:
         raise fault(f"{name}, line 1", lines[0], "must give each column a name of its own")
-    if missing := [(column, why) for column, why in {TIME: "every history", **needed}.items() if column not in columns]:
-        has = f"is missing; {{}} needs it, and the file has {', '.join(columns)}"
-        raise FaultyDocument(
-            [Fault(f"{name}, line 1, column {one}", None, has.format(why)) for one, why in missing], TITLE
-        )
+    for column, why in {TIME: "every history", **needed}.items():
+        if column not in columns:
+            advice = f"is missing; {why} needs it, and the file has {', '.join(columns)}"
+            raise fault(f"{name}, line 1, column {column}", None, advice)
     ticks: list[Tick] = []
     before = -inf
-    reader = csv.DictReader(lines[1:], columns, delimiter=delimiter, restkey="")
     try:
         for row in reader:
             tick = _tick(row, needed, before)
@@ -107,9 +103,7 @@ def read_csv(file: str, needed: Mapping[str, str], begin: float = -inf, end: flo
                 ticks.append(tick)
     except (csv.Error, FaultyDocument) as error:
         faults = error.faults if isinstance(error, FaultyDocument) else [Fault("", None, f"is not CSV: {error}")]
-        raise FaultyDocument(
-            [one.within(f"{name}, line {reader.line_num + 1}", ", ") for one in faults], TITLE
-        ) from error
+        raise FaultyDocument([one.within(f"{name}, line {reader.line_num}", ", ") for one in faults], TITLE) from error
     return ticks
 
 

@@ -1,10 +1,9 @@
 """What the arguments of a replay say: files, amounts, durations and times, made into a service and its history."""
 
 import argparse
-import functools
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
@@ -12,62 +11,49 @@ import msgspec
 
 from adapter.commands.files import ManifestObject, read_files
 from adapter.commands.replay.autoscalers import capacity_of, throttles_of
-from adapter.commands.replay.compare import Contender, Service
+from adapter.commands.replay.compare import Service
 from adapter.commands.replay.history import Tick, read_csv, seconds_of
 from adapter.commands.replay.model import TITLE, Amounts, Setup, fault
-from adapter.commands.replay.prometheus import Source, read_history, read_source
+from adapter.commands.replay.prometheus import HistoryUnavailable, read_history, read_source
 from adapter.kube.pods import PodDecoder
 from adapter.load.quantity import QuantityError, parse_nano
 from adapter.load.spec import Metric
 from adapter.policy.documents import mapping_at
-from adapter.policy.hpa import DESIRED_REPLICAS, CrossVersionReference, Hpa, parse_hpa
+from adapter.policy.hpa import DESIRED_REPLICAS, parse_hpa
 from adapter.policy.watermark_policy import KIND, parse_policy
 from adapter.runtime.faults import Fault, FaultyDocument
-from adapter.settings import Settings, load_settings
+from adapter.settings import load_settings
 from adapter.usage.resource_metrics import parse_go_duration
 
-_HPA = "HorizontalPodAutoscaler"
 _LONGEST = 7 * 86_400.0
 _AGO = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
-@functools.cache
-def settings_of(file: str | None) -> Settings | None:
-    """The settings of `--settings`, None without them."""
-    return load_settings(file) if file else None
-
-
-def read_objects(files: Sequence[str], history: str | None = None) -> list[ManifestObject]:
-    """The objects of these files, which have a policy. Raises FaultyDocument."""
-    if [*files, history].count("-") > 1:
-        raise fault("-", None, "standard input has one document: give the policy or the history as a file")
-    objects, faults = read_files(files)
-    if faults:
-        raise FaultyDocument([Fault(str(one.place), None, one.text) for one in faults], TITLE)
-    if not any(one.kind == KIND for one in objects):
-        raise fault(", ".join(files), None, "has no WatermarkPolicy; give the file of one")
-    return objects
-
-
-def read_service(parsed: argparse.Namespace, written: ManifestObject, objects: Sequence[ManifestObject]) -> Service:
-    """The service of a policy, with its HPAs and its workload among the objects. Raises FaultyDocument.
+def read_service(parsed: argparse.Namespace) -> tuple[Service, list[Tick]]:
+    """The service that the files and arguments describe, and its history. Raises FaultyDocument, HistoryUnavailable.
 
     An HPA that has other metrics than `desired_replicas` is the stock HPA of today.
     """
-    policy = parse_policy(written.data)
-    hpas = _hpas_of(written, policy.hpa, objects)
+    if [*parsed.files, parsed.csv].count("-") > 1:
+        raise fault("-", None, "standard input has one document: give the policy or the history as a file")
+    settings = load_settings(parsed.settings) if parsed.settings else None
+    objects, faults = read_files(parsed.files)
+    if faults:
+        raise FaultyDocument([Fault(str(one.place), None, one.text) for one in faults], TITLE)
+    policies = [one for one in objects if one.kind == KIND]
+    if len(policies) != 1:
+        has = f"has the policies {', '.join(one.name for one in policies)}" if policies else "has no WatermarkPolicy"
+        raise fault(", ".join(parsed.files), None, f"{has}; give the file of one")
+    policy = parse_policy(policies[0].data)
+    found = [one for one in objects if one.kind == "HorizontalPodAutoscaler"]
+    of_policy = [one for one in found if (one.namespace, one.name) == (policy.namespace, policy.hpa)]
+    hpas = [parse_hpa(one.data) for one in of_policy or (found if len(found) == 1 else [])]
     hpa = next((one for one in hpas if one.desired_metrics), hpas[0] if hpas else None)
     others = ((one, tuple(metric for metric in one.metrics if metric.name != DESIRED_REPLICAS)) for one in hpas)
-    contenders = [Contender(f"policy {policy.name}", policy, hpa)]
-    if parsed.against:
-        of_second = read_objects([parsed.against])
-        for one in (one for one in of_second if one.kind == KIND):
-            second = parse_policy(one.data)
-            its_hpas = _hpas_of(one, second.hpa, of_second)
-            contenders.append(Contender(f"policy {second.name}, --against", second, its_hpas[0] if its_hpas else hpa))
+    stock = next((replace(one, metrics=own) for one, own in others if own), None)
     workload = policy.hpa if hpa is None else hpa.target.name
-    requests, limits = _pod_amounts(_named(written, workload, objects))
+    requests, limits = _pod_amounts(objects, policy.namespace, workload)
     setup = Setup(
         pod_startup=_duration("--pod-startup", parsed.pod_startup),
         sample_age=_duration("--sample-age", parsed.sample_age),
@@ -76,45 +62,45 @@ def read_service(parsed: argparse.Namespace, written: ManifestObject, objects: S
         requests=requests,
         limits=limits,
     )
-    settings = settings_of(parsed.settings)
-    named = {query.name for query in (settings.prometheus.queries if settings else ()) if query.scope == "Service"}
-    metrics = [metric for contender in contenders for metric in contender.policy.metrics]
+    for metric in policy.metrics:
+        if metric.relative_to is not None and not capacity_of(metric, setup):
+            what = f"is a share of the pods' {metric.relative_to.lower()} of {metric.resource}, which no file has"
+            advice = f"{what}; add the file of the workload (kubectl get deployment NAME -o yaml)"
+            raise fault(f"metric {metric.name}", None, advice)
+    # The metrics whose load the replay needs, with what needs each.
+    named = dict.fromkeys(setup.capacity, "--capacity")
+    named |= {metric.name: f"HPA {stock.name}" for metric in stock.metrics} if stock else {}
+    needed = {name: (Metric(name=name, resource=name), why) for name, why in named.items()}
+    needed |= {one.name: (one, f"policy {policy.name}") for one in policy.metrics}
+    loads = [metric for metric, _ in needed.values()]
+    queries = settings.prometheus.queries if settings else ()
+    for_service = {query.name for query in queries if query.scope == "Service"}
     service = Service(
-        contenders=contenders,
-        setup=setup,
-        stock=next((replace(one, metrics=own) for one, own in others if own), None),
-        totals=frozenset(metric.name for metric in metrics if metric.query and metric.query.name in named),
+        policy=policy,
+        hpa=hpa,
+        setup=replace(setup, throttles=throttles_of(loads, setup)),
+        stock=stock,
+        totals=frozenset(metric.name for metric in policy.metrics if metric.query and metric.query.name in for_service),
     )
-    if faults := [
-        Fault(
-            f"metric {metric.name}",
-            None,
-            f"is a share of the pods' {metric.relative_to.lower()} of {metric.resource}, which no file has; "
-            "add the file of the workload (kubectl get deployment NAME -o yaml)",
-        )
-        for metric in metrics
-        if metric.relative_to is not None and not capacity_of(metric, setup)
-    ]:
-        raise FaultyDocument(faults, TITLE)
-    throttles = throttles_of([metric for metric, _ in _needed(service).values()], setup)
-    return replace(service, setup=replace(setup, throttles=throttles))
+    if parsed.csv:
+        for option, value in (("--prometheus", parsed.prometheus), ("--query", parsed.query)):
+            if value:
+                raise fault(option, value, "is not valid with --csv; give either a CSV file or a Prometheus")
+        begin = -inf if parsed.begin is None else _moment("--from", parsed.begin)
+        end = inf if parsed.end is None else _moment("--to", parsed.end)
+        ticks = read_csv(parsed.csv, {name: why for name, (_, why) in needed.items()}, begin, end)
+        if not ticks:
+            raise HistoryUnavailable("the history has no data for that time; change --from and --to")
+        return service, ticks
+    own, moments = _queries(parsed.query), _moments(parsed)
+    source = read_source(settings, parsed.prometheus or "", own, moments)
+    return service, read_history(replace(policy, metrics=tuple(loads)), workload, source)
 
 
-def _named(by: ManifestObject, name: str, objects: Iterable[ManifestObject]) -> list[ManifestObject]:
-    """The objects of this name in the namespace of the one that names them."""
-    return [one for one in objects if (one.namespace, one.name) == (by.namespace, name)]
-
-
-def _hpas_of(policy: ManifestObject, name: str, objects: Sequence[ManifestObject]) -> list[Hpa]:
-    """The HPAs that a policy names, else the only one beside the only policy."""
-    hpas = [one for one in objects if one.kind == _HPA]
-    is_only = len(hpas) == 1 and sum(one.kind == KIND for one in objects) == 1
-    return [parse_hpa(one.data) for one in _named(policy, name, hpas) or (hpas if is_only else [])]
-
-
-def _pod_amounts(workloads: Iterable[ManifestObject]) -> tuple[Amounts, Amounts]:
+def _pod_amounts(objects: Sequence[ManifestObject], namespace: str, workload: str) -> tuple[Amounts, Amounts]:
     """The requests and the limits of a workload's pods: the pod's own, else the sums of its containers and sidecars."""
-    specs = (mapping_at(one.data, "spec", "template", "spec") for one in workloads)
+    of_workload = [one for one in objects if (one.namespace, one.name) == (namespace, workload)]
+    specs = (mapping_at(one.data, "spec", "template", "spec") for one in of_workload)
     try:
         pod = PodDecoder()(msgspec.json.encode({"metadata": {"name": "replay"}, "spec": next(filter(None, specs), {})}))
     except msgspec.MsgspecError as error:
@@ -129,57 +115,26 @@ def _sums(amounts: Sequence[Amounts]) -> dict[str, int]:
     return {name: sum(amount[name] for amount in amounts) for name in sorted(names)}
 
 
-def _needed(service: Service) -> dict[str, tuple[Metric, str]]:
-    """The metrics whose load the replay needs, with what needs each."""
-    stock = service.stock
-    named = dict.fromkeys(service.setup.capacity, "--capacity")
-    named |= {metric.name: f"HPA {stock.name}" for metric in stock.metrics} if stock else {}
-    found = {name: (Metric(name=name, resource=name), why) for name, why in named.items()}
-    for _, policy, _ in service.contenders:
-        found |= {metric.name: (metric, f"policy {policy.name}") for metric in policy.metrics}
-    return found
-
-
-def read_ticks(parsed: argparse.Namespace, service: Service) -> list[Tick]:
-    """The history that the arguments name. Raises FaultyDocument, HistoryUnavailable."""
-    if not parsed.csv:
-        return read_from_prometheus(service, source_of(parsed))
-    for option, value in (("--prometheus", parsed.prometheus), ("--query", parsed.query)):
-        if value:
-            raise fault(option, value, "is not valid with --csv; give either a CSV file or a Prometheus")
-    begin = -inf if parsed.begin is None else _moment("--from", parsed.begin)
-    end = inf if parsed.end is None else _moment("--to", parsed.end)
-    if begin >= end:
-        raise fault("--to", parsed.end, "must be later than --from")
-    return read_csv(parsed.csv, {name: why for name, (_, why) in _needed(service).items()}, begin, end)
-
-
-def read_from_prometheus(service: Service, source: Source) -> list[Tick]:
-    """The history of a service from Prometheus. Raises FaultyDocument, HistoryUnavailable."""
-    policy, hpa = service.policy, service.hpa
-    target = hpa.target if hpa else CrossVersionReference("apps/v1", "Deployment", policy.hpa)
-    metrics = tuple(metric for metric, _ in _needed(service).values())
-    return read_history(replace(policy, metrics=metrics), target, source)
-
-
-def source_of(parsed: argparse.Namespace) -> Source:
-    """Where the arguments have histories read from. Raises FaultyDocument."""
+def _queries(given: Sequence[str]) -> dict[str, str]:
     own = {}
-    for text in parsed.query:
+    for text in given:
         name, query = (part.strip() for part in text.partition("=")[::2])
         if not name or not query:
             raise fault("--query", text, "write METRIC=PROMQL, such as cpu='sum(…)'")
         own[name] = query
+    return own
+
+
+def _moments(parsed: argparse.Namespace) -> range:
+    """The moments that Prometheus is asked for, in milliseconds since the epoch. Raises FaultyDocument."""
     if parsed.begin is None:
         raise fault("--from", None, "name the beginning of the history, such as 7d")
-    step = round(_duration("--step", parsed.step) * 1000)
-    if not step:
-        raise fault("--step", parsed.step, "must be above 0s, such as 15s")
+    step = max(1000, round(_duration("--step", parsed.step) * 1000))
     begin, end = (round(_moment(*one) * 1000) for one in (("--from", parsed.begin), ("--to", parsed.end or "now")))
     moments = range(-(-begin // step) * step, end + 1, step)
     if len(moments) < 2:
         raise fault("--from", parsed.begin, "must be earlier than --to by a step or more")
-    return read_source(settings_of(parsed.settings), parsed.prometheus or "", own, moments)
+    return moments
 
 
 def _capacity(given: Sequence[str]) -> dict[str, int]:

@@ -14,8 +14,8 @@ from adapter.commands.replay.model import Autoscaler, Change, Moment, Ranges, Se
 from adapter.commands.replay.pods import ServicePods
 from adapter.commands.replay.score import Run, summarize
 
-_EXACT = 1 - 1e-12
-"""Of a load in floating point: what keeps a whole number from being rounded up."""
+_EXACT = 1 + 1e-12
+"""Of a load in floating point: what keeps a whole number from being rounded down."""
 
 
 def play(
@@ -47,12 +47,10 @@ class _Loop:
         self._sampler = Sampler(setup, self._pods)
         self._index = self._syncs = 0
         self._now = self._next_sync = first.at
-        self._version = self._pods.version
-        before = first.at - setup.sample_age - setup.window
-        self._changed_at = before - 1
-        self._sampler.note(before - setup.sync, first.load)
+        self._changed_at, self._version = first.at, -1
+        self._sampler.note(first.at - setup.sample_age - setup.window - setup.sync, first.load)
         self.changes: list[Change] = []
-        self.moments = [self._moment()]
+        self.moments: list[Moment] = []
 
     def play(self) -> None:
         """Live through the history."""
@@ -74,15 +72,12 @@ class _Loop:
     def _plan(self, sync: int) -> None:
         self._syncs, self._next_sync = sync, self._history[0].at + sync * self._setup.sync
 
-    def _moment(self) -> Moment:
-        pods = self._pods
-        return Moment(self._now, pods.replicas, pods.existing, len(pods.serving), len(pods.out))
-
     def _note(self) -> None:
         """Have the change of the load, or of the pods, noted."""
-        if self._pods.version != self._version:
-            self._version, self._changed_at = self._pods.version, self._now
-            self.moments.append(self._moment())
+        pods = self._pods
+        if pods.version != self._version:
+            self._version, self._changed_at = pods.version, self._now
+            self.moments.append(Moment(self._now, pods.replicas, len(pods.serving), len(pods.out)))
         self._sampler.note(self._now, self._history[self._index].load)
 
     def _sync(self) -> None:
@@ -95,7 +90,7 @@ class _Loop:
             pods.scale(wanted, self._now)
             self._note()
             self._autoscaler.watch(self._view())
-        elif self._skip and is_known and pods.are_settled and sampler.at - self._setup.window > self._changed_at:
+        elif self._skip and is_known and not pods.starting and sampler.at - self._setup.window > self._changed_at:
             ranges = self._autoscaler.resting(view)
             if ranges is not None:
                 self._rest(ranges)
@@ -119,21 +114,13 @@ class _Loop:
     def _is_inside(self, stretch: Stretch, ranges: Ranges) -> bool:
         if stretch.load is None or stretch.pulled_out != self._pods.wanted_out:
             return False
-        serving = self._sampler.serving
-        load = self._sampler.shown(stretch.load, serving)
+        load, serving = self._sampler.shown(stretch.load), self._sampler.serving
         return all(least <= load.get(name, -inf) / serving <= most for name, (least, most) in ranges.items())
 
     def _view(self) -> View:
-        sampler = self._sampler
-        return View(
-            now=self._now,
-            replicas=self._pods.replicas,
-            pods=self._pods.shown(),
-            samples=sampler.samples(),
-            load=sampler.loads(),
-            sampled_at=sampler.at,
-            window=self._setup.window,
-        )
+        pods, sampler = self._pods, self._sampler
+        shown, models, samples = pods.shown(), pods.models(), sampler.samples()
+        return View(self._now, pods.replicas, shown, models, samples, sampler.loads, sampler.at, self._setup.window)
 
 
 class _Note(NamedTuple):
@@ -147,69 +134,57 @@ class _Note(NamedTuple):
 class Sampler:
     """What a metrics source measures: averages over a window, a little old. A new pod has no sample for a window.
 
-    The latest samples end `at` (seconds).
+    The latest samples end `at` (seconds). `loads` are those of the service by metric, `shares` those of a serving pod
+    (nano-units); a metric that was unknown in a part of the window has none.
     """
 
     def __init__(self, setup: Setup, pods: ServicePods) -> None:
         self._setup, self._pods = setup, pods
         self._notes: deque[_Note] = deque()
-        self._parts: list[tuple[float, _Note]] = []
         self.at = 0.0
+        self.loads: dict[str, int] = {}
+        self.shares: dict[str, int] = {}
 
     @property
     def serving(self) -> int:
         """The pods that share the load."""
         return max(1, len(self._pods.serving))
 
-    def shown(self, load: Mapping[str, float], serving: int) -> Mapping[str, float]:
-        """As much of a load as the samples of so many throttled pods show."""
-        throttles = self._setup.throttles
-        if not throttles:
-            return load
-        return {name: min(value, throttles.get(name, inf) * serving) for name, value in load.items()}
+    def shown(self, load: Mapping[str, float]) -> Mapping[str, float]:
+        """As much of a load as the samples of throttled pods show."""
+        most = {name: amount * self.serving for name, amount in self._setup.throttles.items()}
+        return {name: min(value, most.get(name, inf)) for name, value in load.items()} if most else load
 
     def note(self, at: float, load: Mapping[str, float] | None) -> None:
         """The load, or the number of pods that share it, changed."""
         if self._notes and self._notes[-1].at == at:
             self._notes.pop()
-        self._notes.append(_Note(at, load, self.serving))
+        self._notes.append(_Note(at, None if load is None else self.shown(load), self.serving))
 
     def measure(self, now: float) -> bool:
         """Take the samples that are read now. False where the load was unknown: the samples before stay the latest."""
-        at = now - self._setup.sample_age
-        begin, end, notes = at - self._setup.window, at, self._notes
+        window, at = self._setup.window, now - self._setup.sample_age
+        begin, end, notes = at - window, at, self._notes
         while len(notes) > 1 and notes[1].at <= begin:
             notes.popleft()
-        parts: list[tuple[float, _Note]] = []
+        parts: list[tuple[Mapping[str, float], float, int]] = []
         for note in reversed(notes):
-            if note.at < at or begin == at == note.at:
+            if note.at < at or (not window and note.at == at):
                 if note.load is None:
                     return False
-                parts.append((end - max(note.at, begin), note._replace(load=self.shown(note.load, note.serving))))
+                parts.append((note.load, (end - max(note.at, begin)) / window if window else 1.0, note.serving))
                 end = note.at
-        self._parts, self.at = parts, at
+        names = [name for name in parts[0][0] if all(name in load for load, _, _ in parts)]
+        self.at = at
+        self.loads = {name: int(sum(load[name] * part for load, part, _ in parts) * _EXACT) for name in names}
+        self.shares = {
+            name: int(sum(load[name] * part / serving for load, part, serving in parts) * _EXACT) for name in names
+        }
         return True
-
-    def loads(self) -> dict[str, int]:
-        """The load of the service that the latest samples are of, by metric (nano-units)."""
-        return self._means(by_pod=False)
 
     def samples(self) -> dict[str, dict[str, int]]:
         """The latest samples by metric and pod name (nano-units); a pulled-out pod uses nothing."""
         begin = self.at - self._setup.window
         idle = dict.fromkeys((pod.name for pod in self._pods.out if pod.ready_at <= begin), 0)
         serving = [pod.name for pod in self._pods.serving if pod.serving_since <= begin]
-        return {name: dict.fromkeys(serving, share) | idle for name, share in self._means(by_pod=True).items()}
-
-    def _means(self, *, by_pod: bool) -> dict[str, int]:
-        """The means over the window of every metric that is known in all of it."""
-        length = sum(seconds for seconds, _ in self._parts) or len(self._parts)
-        loads = [
-            (note.load or {}, (seconds or 1.0) / length / (note.serving if by_pod else 1))
-            for seconds, note in self._parts
-        ]
-        return {
-            name: ceil(sum(load[name] * weight for load, weight in loads) * _EXACT)
-            for name in (loads[0][0] if loads else ())
-            if all(name in load for load, _ in loads)
-        }
+        return {name: dict.fromkeys(serving, share) | idle for name, share in self.shares.items()}

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from adapter.hpa.pods import ModelPod
 from adapter.load.pods import Pod
 from adapter.runtime.faults import Fault, FaultyDocument
 
@@ -21,8 +22,8 @@ def fault(path: str, value: object, advice: str) -> FaultyDocument:
 class Setup:
     """How a service and its controllers behave in a replay; durations are in seconds.
 
-    `replicas` is the count at the first tick. A new pod serves `pod_startup` after its creation; a deleted one is gone
-    `pod_shutdown` later and carries nothing meanwhile. The HPA syncs every `sync`. A sample is `sample_age` old and
+    `replicas` is the count at the first tick. A new pod serves `pod_startup` after its creation; a deleted one is
+    gone at once. The HPA syncs every `sync`. A sample is `sample_age` old and
     covers `window` (0: a single moment). `capacity` is what one pod can carry, by metric; `requests` and `limits` are
     those of a pod, by resource; a pod's samples never show more than `throttles`, by metric.
     A load is known until the next tick, but for at most `lasts` or two and a half steps of the history.
@@ -30,7 +31,6 @@ class Setup:
 
     replicas: int = 0
     pod_startup: float = 30.0
-    pod_shutdown: float = 5.0
     sync: float = 15.0
     sample_age: float = 0.0
     window: float = 0.0
@@ -44,13 +44,15 @@ class Setup:
 class View(NamedTuple):
     """What an autoscaler sees at a sync; times in seconds, amounts in nano-units.
 
-    `replicas` is the scale's spec, and its status: the ReplicaSet controller acts at once. `samples` are by metric and
-    pod name, `load` is that of the service by metric; both end at `sampled_at` and cover the `window` before.
+    `replicas` is the scale's spec, and its status: the ReplicaSet controller acts at once. `models` are the pods for
+    the model of the HPA. `samples` are by metric and pod name, `load` is that of the service by metric; both end at
+    `sampled_at` and cover the `window` before.
     """
 
     now: float
     replicas: int
     pods: Sequence[Pod]
+    models: tuple[ModelPod, ...]
     samples: Mapping[str, Amounts]
     load: Amounts
     sampled_at: float
@@ -88,10 +90,9 @@ class Change(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """How many pods there are from `at` on: `existing` has those that are being deleted, `replicas` has not."""
+    """How many pods there are from `at` on."""
 
     at: float
     replicas: int
-    existing: int
     serving: int
     out: int

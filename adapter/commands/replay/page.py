@@ -7,29 +7,25 @@ the script whose hashes it names, so that text from a policy cannot run even if 
 import base64
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from importlib import resources
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from adapter.commands.replay.autoscalers import capacity_of, plain_usage
 from adapter.commands.replay.compare import SUBJECT, Result
-from adapter.commands.replay.history import Stretch
-from adapter.commands.replay.model import Moment, fault
+from adapter.commands.replay.model import fault
 from adapter.commands.replay.report import figures, notes, percent, span_text
 from adapter.commands.replay.score import Run, Summary, pieces
 from adapter.commands.terminal.output import duration
 from adapter.load.quantity import NANO
 from adapter.load.spec import Algorithm, Metric
 
-_STYLES = 8
 _UNITS = {"cpu": ("m", NANO / 1000), "memory": ("B", float(NANO)), "ephemeral-storage": ("B", float(NANO))}
 """The unit of a chart by resource, and its worth in nano-units."""
-_LEAST_BUCKET, _MOST_BUCKETS = 60, 1024
+_LEAST_PART, _MOST_PARTS = 60, 1024
 """Seconds of a part of a chart, and parts of it."""
 _IN_JSON = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
@@ -39,9 +35,8 @@ def write_page(file: str, result: Result) -> None:
     try:
         Path(file).write_text(page(result), encoding="utf-8")
     except OSError as error:
-        raise fault(
-            "--html", file, f"cannot be written: {error.strerror}; name a file in a folder that exists"
-        ) from error
+        advice = f"cannot be written: {error.strerror}; name a file in a folder that exists"
+        raise fault("--html", file, advice) from error
 
 
 def page(result: Result) -> str:
@@ -86,24 +81,22 @@ def _hash(content: str) -> str:
 
 
 def _titled(index: int, name: str) -> str:
-    return f'<span class="swatch" data-run="{_style(index)}" aria-hidden="true"></span><bdi>{escape(name)}</bdi>'
-
-
-def _style(index: int) -> int:
-    """The colour and dash of a run, a number that the style sheet and the script have: 0 for the policy's own."""
-    return 0 if index == SUBJECT else 1 + (index if index < SUBJECT else index - 1) % (_STYLES - 1)
+    return f'<span class="swatch" data-run="{index}" aria-hidden="true"></span><bdi>{escape(name)}</bdi>'
 
 
 def _headline(ours: Summary, base: Run) -> str:
-    """The pod-hours beside the stock HPA, and the risk that both are judged by."""
+    """The pod-hours beside the stock HPA, and the risks: a policy that costs more is over its watermark for less."""
     theirs = base.summary
-    risk = f"{percent(ours.shortfall_ratio)} of the load beyond the pods' capacity ({percent(theirs.shortfall_ratio)})"
-    if ours.shortfall_ratio is None:
-        risk = f"{duration(ours.over_high_seconds)} over the high watermark ({duration(theirs.over_high_seconds)})"
-    return (
-        f"With this policy, <strong>{100 * (ours.pod_hours / theirs.pod_hours - 1):+.1f} % pod-hours</strong> and "
-        f"<strong>{escape(risk)}</strong>, compared with <bdi>{escape(base.name)}</bdi>."
-    )
+    over = duration(ours.over_high_seconds), duration(theirs.over_high_seconds)
+    parts = [
+        f"{100 * (ours.pod_hours / theirs.pod_hours - 1):+.1f} % pod-hours",
+        f"{over[0]} over the high watermark ({over[1]})",
+    ]
+    if ours.shortfall_ratio is not None:
+        lost = f"{percent(ours.shortfall_ratio)} of the load beyond the pods' capacity"
+        parts.append(f"{lost} ({percent(theirs.shortfall_ratio)})")
+    told = ", ".join(f"<strong>{escape(part)}</strong>" for part in parts)
+    return f"With this policy: {told}; in brackets that of <bdi>{escape(base.name)}</bdi>."
 
 
 def _table(result: Result) -> str:
@@ -115,41 +108,27 @@ def _table(result: Result) -> str:
     return f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody>"
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """A part of a run for a chart: the smallest and the largest count, and the largest of all else.
+Column = list[float | None]
+
+
+def _columns(result: Result, run: Run, metric: str, length: float) -> dict[str, Column]:
+    """A run in parts of this length (seconds): the smallest and the largest count, and the largest of all else.
 
     `load` is that of a serving pod, `total` that of the service (nano-units); None where it is unknown.
     """
-
-    least: int
-    most: int
-    out: int = 0
-    load: float | None = None
-    total: float | None = None
-
-
-def _buckets(history: Sequence[Stretch], run: Run, metric: str, length: float) -> list[_Bucket]:
-    """The parts of a run, each of this length in seconds."""
-    found: list[_Bucket] = []
-    end = history[0].at
-    for at, seconds, load, pods in pieces(history, run.moments):
-        if at < end:
-            _add(found[-1], load, pods, metric)
-        while at + seconds > end:
-            found.append(_Bucket(pods.replicas, pods.replicas))
-            end = history[0].at + len(found) * length
-            _add(found[-1], load, pods, metric)
-    return found
-
-
-def _add(bucket: _Bucket, load: Mapping[str, float] | None, pods: Moment, metric: str) -> None:
-    bucket.least, bucket.most = min(bucket.least, pods.replicas), max(bucket.most, pods.replicas)
-    bucket.out = max(bucket.out, pods.out)
-    if load and metric in load:
-        bucket.total = max(bucket.total or 0.0, load[metric])
-        if pods.serving:
-            bucket.load = max(bucket.load or 0.0, load[metric] / pods.serving)
+    count = ceil((result.end - result.begin) / length)
+    columns: dict[str, Column] = {name: [None] * count for name in ("least", "most", "out", "load", "total")}
+    for at, seconds, load, pods in pieces(result.history, run.moments):
+        total = (load or {}).get(metric)
+        share = None if total is None or not pods.serving else total / pods.serving
+        found = {"least": -pods.replicas, "most": pods.replicas, "out": pods.out, "load": share, "total": total}
+        first, last = int((at - result.begin) / length), ceil((at + seconds - result.begin) / length)
+        for name, value in found.items():
+            if value is not None:
+                column = columns[name]
+                for index in range(first, min(last, count)):
+                    column[index] = max(value, -inf if (known := column[index]) is None else known)
+    return columns | {"least": [None if value is None else -value for value in columns["least"]]}
 
 
 def chart_data(result: Result, metric: Metric) -> dict[str, Any]:
@@ -157,39 +136,31 @@ def chart_data(result: Result, metric: Metric) -> dict[str, Any]:
 
     `needed` are the serving pods that the load needs at the high watermark each.
     """
-    policy, setup, history = result.service.policy, result.service.setup, result.history
+    policy, setup = result.service.policy, result.service.setup
     unit, worth = _UNITS.get(metric.resource, ("", float(NANO)))
     if metric.relative_to is not None:
         unit, worth = "%", capacity_of(metric, setup) / 100
-    marks = policy.limits_of(metric) if policy.algorithm is Algorithm.AVERAGE else (None, None)
-    high, low = (None if mark is None else float(plain_usage(metric, mark, setup)) / worth for mark in marks)
-    length = max(_LEAST_BUCKET, ceil((result.end - result.begin) / _MOST_BUCKETS))
-    runs = [_buckets(history, run, metric.name, length) for run in result.runs]
+    marks = (*policy.limits_of(metric), *policy.edges_of(metric))
+    if policy.algorithm is Algorithm.ABSOLUTE:
+        marks = (None, None, None, None)
+    plain = [None if mark is None else float(plain_usage(metric, mark, setup)) / worth for mark in marks]
+    length = max(_LEAST_PART, ceil((result.end - result.begin) / _MOST_PARTS))
+    runs = [_columns(result, run, metric.name, length) for run in result.runs]
 
-    def column(values: Iterable[float | None], unit: float = 1.0) -> list[float | None]:
-        found = [None if value is None else float(f"{value / unit:.4g}") for value in values]
+    def shown(column: Column, unit: float = 1.0) -> Column:
+        found = [None if value is None else float(f"{value / unit:.4g}") for value in column]
         return [*found, found[-1]]  # a step lasts until the next value, and the last one until the end
 
-    tolerance = float(policy.tolerance) if metric.target is None else 0.0  # limits of a target have it in them
+    ours = runs[SUBJECT]
     return {
-        "times": [*(round(result.begin + length * index, 3) for index in range(len(runs[0]))), round(result.end, 3)],
+        "times": [*(round(result.begin + length * index, 3) for index in range(len(ours["out"]))), result.end],
         "unit": unit,
-        "band": {
-            "high": high,
-            "low": low,
-            "highPlus": None if high is None else high * (1 + tolerance),
-            "lowMinus": None if low is None else low * (1 - tolerance),
-        },
-        "needed": column((bucket.total for bucket in runs[SUBJECT]), worth * high) if high else [],
-        "pulledOut": column(bucket.out for bucket in runs[SUBJECT]),
+        "band": dict(zip(("high", "low", "highPlus", "lowMinus"), plain, strict=True)),
+        "needed": shown(ours["total"], worth * plain[0]) if plain[0] else [],
+        "pulledOut": shown(ours["out"]),
         "runs": [
-            {
-                "name": run.name,
-                "least": column(bucket.least for bucket in buckets),
-                "most": column(bucket.most for bucket in buckets),
-                "load": column((bucket.load for bucket in buckets), worth),
-                "style": _style(index),
-            }
-            for index, (run, buckets) in enumerate(zip(result.runs, runs, strict=True))
+            {"name": run.name, "style": index, "load": shown(columns["load"], worth)}
+            | {name: shown(columns[name]) for name in ("least", "most")}
+            for index, (run, columns) in enumerate(zip(result.runs, runs, strict=True))
         ],
     }

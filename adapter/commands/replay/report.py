@@ -9,7 +9,6 @@ from adapter.commands.replay.compare import SUBJECT, Result
 from adapter.commands.replay.score import Summary
 from adapter.commands.terminal.output import aligned, duration
 from adapter.load.quantity import nano_text
-from adapter.load.spec import Strategy
 from adapter.runtime.times import format_time
 
 FIGURES: dict[str, tuple[str, Callable[[Summary], str]]] = {
@@ -64,14 +63,9 @@ def notes(result: Result) -> Iterator[str]:
     yield f"The stock HPA is {result.stock_is}"
     raw, ours = result.runs[0].summary, result.runs[SUBJECT].summary
     if ours.pod_hours > raw.pod_hours:
-        over, theirs = duration(ours.over_high_seconds), duration(raw.over_high_seconds)
-        longest, their_longest = duration(ours.longest_over_high_seconds), duration(raw.longest_over_high_seconds)
-        yield (
-            f"The policy has more pod-hours: it is over the high watermark for {over} instead of {theirs}, at most "
-            f"{longest} instead of {their_longest} in a row"
-        )
-        if result.service.policy.strategy is Strategy.WATERMARK:
-            yield "A higher lowWatermark has fewer pods; --sweep tries others"
+        pairs = ((one.over_high_seconds, one.longest_over_high_seconds) for one in (ours, raw))
+        over, longest = (" instead of ".join(map(duration, pair)) for pair in zip(*pairs, strict=True))
+        yield f"The policy has more pod-hours: it is over the high watermark for {over}, at most {longest} in a row"
     if raw.unknown_seconds:
         yield f"{duration(raw.unknown_seconds)} without data: not judged, and nothing scales down on old samples"
     if capacity := result.service.setup.capacity:

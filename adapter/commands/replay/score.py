@@ -1,7 +1,6 @@
 """The figures of a run, from the load and the pods that there were at each moment."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 from typing import NamedTuple
@@ -18,7 +17,7 @@ _EXACT = 1e-9
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The smallest, the average and the largest count, and the last one; the average counts every pod that exists."""
+    """The smallest, the average and the largest count, and the last one."""
 
     least: int
     average: float
@@ -32,7 +31,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     `over_high_seconds`: with more than a high watermark on a serving pod; `longest_over_high_seconds`: in a row.
     `shortfall_ratio`: the share of the load beyond the pods' capacity (0 to 1), None where no capacity is known.
     `flaps` are changes that turned back the one before within ten minutes. `overshoot`: the most replicas beyond what
-    the high watermark needed at that moment. `pod_hours` counts every pod that exists.
+    the high watermark needed at that moment.
     """
 
     seconds: float
@@ -54,8 +53,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.over_high_seconds / self.seconds if self.seconds else 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(NamedTuple):
     """What one autoscaler would have done."""
 
     name: str
@@ -64,13 +62,8 @@ class Run:
     moments: Sequence[Moment]
 
 
-class Piece(NamedTuple):
-    """A part of a run, from `at`, in which neither the pods nor the load (None: unknown) change."""
-
-    at: float
-    seconds: float
-    load: Mapping[str, float] | None
-    pods: Moment
+Piece = tuple[float, float, Mapping[str, float] | None, Moment]
+"""When a part of a run begins, its length (seconds), and the load (None: unknown) and the pods in all of it."""
 
 
 def pieces(history: Sequence[Stretch], moments: Sequence[Moment]) -> Iterator[Piece]:
@@ -83,7 +76,7 @@ def pieces(history: Sequence[Stretch], moments: Sequence[Moment]) -> Iterator[Pi
             while upcoming is not None and upcoming.at <= at:
                 pods, upcoming = upcoming, next(following, None)
             until = stretch.end if upcoming is None else min(stretch.end, upcoming.at)
-            yield Piece(at, until - at, stretch.load, pods)
+            yield at, until - at, stretch.load, pods
             at = until
 
 
@@ -101,7 +94,7 @@ def summarize(
     lost, asked = dict.fromkeys(capacity, 0.0), dict.fromkeys(capacity, 0.0)
     for _, length, load, pods in pieces(history, moments):
         seconds += length
-        pod_seconds += pods.existing * length
+        pod_seconds += pods.replicas * length
         if load is None:
             unknown += length
             streak = 0.0
@@ -125,6 +118,10 @@ def summarize(
             overshoot = max(overshoot, in_rotation - needed)
     counts = [moments[0].replicas, *(change.after for change in changes)]
     shares = [lost[name] / amount for name, amount in asked.items() if amount]
+    flaps = sum(
+        after.at - before.at <= FLAP_SECONDS and (before.after > before.before) != (after.after > after.before)
+        for before, after in pairwise(changes)
+    )
     return Summary(
         seconds=seconds,
         unknown_seconds=unknown,
@@ -133,14 +130,7 @@ def summarize(
         longest_over_high_seconds=longest,
         shortfall_ratio=max(shares, default=0.0) if capacity else None,
         change_count=len(changes),
-        flaps=_flaps(changes),
+        flaps=flaps,
         overshoot=overshoot,
         pod_hours=pod_seconds / 3600,
-    )
-
-
-def _flaps(changes: Sequence[Change]) -> int:
-    return sum(
-        after.at - before.at <= FLAP_SECONDS and (before.after > before.before) != (after.after > after.before)
-        for before, after in pairwise(changes)
     )

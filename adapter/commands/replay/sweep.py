@@ -1,14 +1,12 @@
 """`--sweep`: other watermarks and another pace for a policy, judged by the risk of the present ones."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from typing import Any, NamedTuple
 
-from adapter.commands.replay.autoscalers import PolicyAutoscaler
-from adapter.commands.replay.compare import Result
-from adapter.commands.replay.history import Stretch
+from adapter.commands.replay.compare import SLACK, Result
 from adapter.commands.replay.model import fault
 from adapter.commands.replay.report import percent
 from adapter.commands.replay.score import Summary
@@ -22,27 +20,25 @@ _LOW = (Fraction(5, 10), Fraction(65, 100), Fraction(8, 10))
 """Low watermarks, as shares of the high one."""
 _COOLDOWN = 600.0
 """The slower pace: seconds before the count falls after a change."""
-_SLACK = 1.01
-"""Risks within 1 % are the same."""
 _SHOWN = 5
 
 
 class Plan(NamedTuple):
-    """A policy that was tried, with its figures on the first two thirds of the history and on the last third."""
+    """What a policy sets, by field, with its figures on the first two thirds of the history and on the last third."""
 
-    policy: Policy
+    values: dict[str, str]
     first: Summary
     last: Summary
 
-    def values(self) -> dict[str, str]:
-        """What the policy sets, by field."""
-        found = {}
-        for metric in self.policy.metrics:
-            for field, mark in (("highWatermark", metric.high), ("lowWatermark", metric.low)):
-                if mark is not None and not metric.floor:
-                    text = nano_text(mark) if metric.relative_to is None else percent_text(mark / 10**9)
-                    found[f"{metric.name} {field}"] = text
-        return found | {"cooldown.scaleDownSeconds": f"{self.policy.cooldown.down:g}"}
+    def cells(self) -> list[str]:
+        """A line of the table."""
+        figures = ([f"{one.pod_hours:.1f}", percent(one.risk)] for one in (self.first, self.last))
+        return [*self.values.values(), *(cell for pair in figures for cell in pair)]
+
+    def data(self) -> dict[str, Any]:
+        """The plan as JSON data."""
+        first, last = ({"podHours": one.pod_hours, "risk": one.risk} for one in (self.first, self.last))
+        return {"values": self.values, "firstTwoThirds": first, "lastThird": last}
 
 
 def sweep(result: Result) -> tuple[dict[str, Any], list[str]]:
@@ -59,43 +55,48 @@ def sweep(result: Result) -> tuple[dict[str, Any], list[str]]:
     begun = [stretch for stretch in result.history if stretch.at < cut]
     rest = [stretch for stretch in result.history if stretch.at >= cut] or begun
 
-    def played(tried: Policy, history: Sequence[Stretch]) -> Summary:
-        return service.play(history, PolicyAutoscaler(tried, service.hpa, totals=service.totals)).summary
+    def first(tried: Policy) -> Summary:
+        return service.play(begun, service.follower(tried)).summary
 
-    present = Plan(policy, played(policy, begun), played(policy, rest))
-    tried = [(one, played(one, begun)) for one in _policies(policy)]
-    safe = sorted(
-        (one for one in tried if one[1].risk <= present.first.risk * _SLACK), key=lambda one: one[1].pod_hours
-    )
-    plans = [Plan(one, first, played(one, rest)) for one, first in safe[:_SHOWN]]
+    def plan(tried: Policy, figures: Summary) -> Plan:
+        return Plan(_values(tried), figures, service.play(rest, service.follower(tried)).summary)
+
+    present = plan(policy, first(policy))
+    tried = [(one, first(one)) for one in _policies(policy)]
+    safe = [one for one in tried if one[1].risk <= present.first.risk * SLACK]
+    plans = [plan(*one) for one in sorted(safe, key=lambda one: one[1].pod_hours)[:_SHOWN]]
     advice = _advice(present, plans)
-    head = ["PLAN", *present.values(), "POD-HOURS", "RISK", "LAST THIRD", "RISK"]
+    rows = [["present", *present.cells()], *([str(place), *one.cells()] for place, one in enumerate(plans, 1))]
     lines = [
         f"SWEEP: {len(tried)} plans on the first two thirds of the history; those with at most the present risk:",
-        *aligned(
-            [
-                head,
-                *([name, *_cells(plan)] for name, plan in zip(["present", *"12345"], [present, *plans], strict=False)),
-            ]
-        ),
+        *aligned([["PLAN", *present.values, "POD-HOURS", "RISK", "LAST THIRD", "RISK"], *rows]),
         advice,
     ]
-    return {"advice": advice, "present": _data(present), "plans": [_data(plan) for plan in plans]}, lines
+    return {"advice": advice, "present": present.data(), "plans": [one.data() for one in plans]}, lines
 
 
 def _policies(policy: Policy) -> Iterator[Policy]:
     has_low = any(metric.low is not None for metric in policy.metrics)
     paces = sorted({policy.cooldown.down, _COOLDOWN})
-    for high, low, pace in product(_HIGH, _LOW if has_low else (Fraction(1, 2),), paces):
+    for high, low, pace in product(_HIGH, _LOW if has_low else _LOW[:1], paces):
         metrics = tuple(metric if metric.floor else _scaled(metric, high, low) for metric in policy.metrics)
         yield replace(policy, metrics=metrics, cooldown=replace(policy.cooldown, down=pace))
 
 
 def _scaled(metric: Metric, high: Fraction, low: Fraction) -> Metric:
-    if metric.high is None:
-        return replace(metric, low=None if metric.low is None else metric.low * high)
-    mark = metric.high * high
-    return replace(metric, high=mark, low=None if metric.low is None else mark * low)
+    under = metric.low if metric.high is None else metric.high * low
+    low_mark = None if metric.low is None or under is None else under * high
+    return replace(metric, high=metric.high and metric.high * high, low=low_mark)
+
+
+def _values(policy: Policy) -> dict[str, str]:
+    found = {}
+    for metric in (metric for metric in policy.metrics if not metric.floor):
+        for field, mark in (("highWatermark", metric.high), ("lowWatermark", metric.low)):
+            if mark is not None:
+                text = nano_text(mark) if metric.relative_to is None else percent_text(mark / 10**9)
+                found[f"{metric.name} {field}"] = text
+    return found | {"cooldown.scaleDownSeconds": f"{policy.cooldown.down:g}"}
 
 
 def _advice(present: Plan, plans: list[Plan]) -> str:
@@ -106,17 +107,7 @@ def _advice(present: Plan, plans: list[Plan]) -> str:
         f"{100 * (mine.pod_hours / theirs.pod_hours - 1):+.1f} %"
         for mine, theirs in ((best.first, present.first), (best.last, present.last))
     )
-    if best.last.risk > present.last.risk * _SLACK or best.last.pod_hours >= present.last.pod_hours:
+    if best.last.risk > present.last.risk * SLACK or best.last.pod_hours >= present.last.pod_hours:
         return f"Keep the present values: the best plan ({saved} pod-hours) does not hold in the last third."
-    values = ", ".join(f"{name} {text}" for name, text in best.values().items())
+    values = ", ".join(f"{name} {text}" for name, text in best.values.items())
     return f"Set {values}: {saved} pod-hours; in the last third of the history, which was not used to choose, {last}."
-
-
-def _cells(plan: Plan) -> list[str]:
-    figures = ([f"{one.pod_hours:.1f}", percent(one.risk)] for one in plan[1:])
-    return [*plan.values().values(), *(cell for pair in figures for cell in pair)]
-
-
-def _data(plan: Plan) -> dict[str, Any]:
-    first, last = ({"podHours": one.pod_hours, "risk": one.risk} for one in plan[1:])
-    return {"values": plan.values(), "firstTwoThirds": first, "lastThird": last}

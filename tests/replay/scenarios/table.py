@@ -1,9 +1,11 @@
-"""Plays the scenarios, one closed loop for each autoscaler, and writes their table."""
+"""Plays the scenarios, one closed loop for each autoscaler, and makes their table, which docs/scenarios.md records."""
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
+from pathlib import Path
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
 from adapter.commands.replay.history import stretches
@@ -13,18 +15,19 @@ from adapter.commands.replay.score import Summary, pieces
 from adapter.commands.terminal.output import aligned
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
-from adapter.policy.hpa import parse_hpa
-from adapter.policy.watermark_policy import parse_policy
 from tests.replay.scenarios.catalog import (
     BEGAN,
     HOUR,
     MILLI,
     MINUTE,
     SCENARIOS,
+    SETUP,
     Contender,
     ReplayScenario,
 )
 
+PAGE = Path(__file__).parents[3] / "docs" / "scenarios.md"
+_TABLE = re.compile(r"(?<=## Results\n\n```\n).*?(?=```\n)", re.DOTALL)
 _PORT = 8080
 _HEAD = ("AUTOSCALER", "OVERSHOOT", "SHORTFALL", "TO THE GOAL", "FLAPS", "POD-HOURS", "PODS")
 _LEGEND = (
@@ -53,17 +56,14 @@ class ScenarioResult:
         return self.summary.longest_over_high_seconds if self.reached_goal else None
 
 
-Played = Sequence[tuple[ReplayScenario, Sequence[ScenarioResult]]]
-
-
-def table(played: Played) -> Iterator[str]:
-    """The lines of the table: a scenario's name and story, then a line for each autoscaler."""
-    rows = [[cells(result) for result in results] for _, results in played]
-    lines = (f"  {line}" for line in aligned([_HEAD, *(row for group in rows for row in group)]))
-    yield from (*_LEGEND, "", next(lines))
-    for (scenario, _), group in zip(played, rows, strict=True):
-        yield from ("", f"{scenario.name}: {scenario.story}")
-        yield from islice(lines, len(group))
+def page() -> str:
+    """The documentation with the table as it is now: a scenario's name and story, then a line for each autoscaler."""
+    rows = {name: [cells(result) for result in results(name).values()] for name in SCENARIOS}
+    lines = (f"  {line}" for line in aligned([_HEAD, *(row for group in rows.values() for row in group)]))
+    table = [*_LEGEND, "", next(lines)]
+    for name, group in rows.items():
+        table += ["", f"{name}: {SCENARIOS[name].story}", *islice(lines, len(group))]
+    return _TABLE.sub(lambda _: "\n".join([*table, ""]), PAGE.read_text(encoding="utf-8"))
 
 
 def cells(result: ScenarioResult) -> tuple[str, ...]:
@@ -90,16 +90,16 @@ def duration(seconds: float) -> str:
 
 def play(scenario: ReplayScenario) -> list[ScenarioResult]:
     """Play a scenario with each of its contenders."""
-    high = {name: float(value * MILLI) for name, value in scenario.high.items()}
-    ticks = [scenario.tick(at) for at in range(0, scenario.seconds, scenario.step)]
-    history = stretches(ticks, scenario.setup)
+    high = {"cpu": 1010.0 * MILLI}  # the high watermark with its tolerance of 1 %
+    setup = replace(SETUP, replicas=scenario.replicas)
+    history = stretches([scenario.tick(at) for at in range(0, scenario.seconds, 5)], setup)
     results = []
     for contender in scenario.contenders:
-        minimum = contender.hpa["spec"]["minReplicas"]
-        run = play_loop(history, scenario.setup, _autoscaler(scenario, contender), high, minimum)
-        counts = ((0, scenario.setup.replicas), *((round(change.at - BEGAN), change.after) for change in run.changes))
-        *_, last = pieces(history, run.moments)
-        reached = all((last.load or {})[name] <= mark * last.pods.serving for name, mark in high.items())
+        minimum = contender.hpa.bounds.minimum
+        run = play_loop(history, setup, _autoscaler(scenario, contender), high, minimum)
+        counts = ((0, scenario.replicas), *((round(change.at - BEGAN), change.after) for change in run.changes))
+        *_, (_, _, load, pods) = pieces(history, run.moments)
+        reached = all((load or {})[name] <= mark * pods.serving for name, mark in high.items())
         results.append(ScenarioResult(name=contender.name, summary=run.summary, counts=counts, reached_goal=reached))
     return results
 
@@ -122,13 +122,13 @@ def between(result: ScenarioResult, begin: float, end: float) -> list[int]:
 
 
 def _autoscaler(scenario: ReplayScenario, contender: Contender) -> Autoscaler:
-    hpa = parse_hpa(contender.hpa)
     if contender.policy is None:
-        return HpaAutoscaler(hpa, contender.name, effective=contender.effective)
-    policy = parse_policy(contender.policy)
-    if policy.registry is None:
-        return PolicyAutoscaler(policy, hpa, contender.name, scenario.totals)
-    return _WithRegistry(PolicyAutoscaler(policy, hpa, contender.name, keeps_registry=True), scenario)
+        return HpaAutoscaler(contender.hpa, contender.name, effective=contender.effective)
+    ours = PolicyAutoscaler(contender.policy, contender.hpa, contender.name, scenario.totals)
+    if contender.policy.registry is None:
+        return ours
+    ours.policy = replace(ours.policy, registry=contender.policy.registry)
+    return _WithRegistry(ours, scenario)
 
 
 class _WithRegistry(Autoscaler):

@@ -3,7 +3,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const byId = (id) => document.getElementById(id);
-  const DASHES = [[], [9, 4], [2, 3], [12, 3, 2, 3], [5, 5], [1, 4], [14, 5], [3, 3]];
+  const DASHES = [[9, 4], [2, 3], []];
   const charts = [];
   const hidden = new Set();
 
@@ -68,7 +68,7 @@
   });
   const style = (run) => {
     const colour = css(`--run-${run.style}`);
-    return { colour, width: run.style === 0 ? 2.5 : 1.6, dash: DASHES[run.style] };
+    return { colour, width: run.style === 2 ? 2.5 : 1.6, dash: DASHES[run.style] };
   };
   const lines = (run) => {
     const { colour, width, dash } = style(run);

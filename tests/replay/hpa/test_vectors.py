@@ -1,0 +1,133 @@
+"""Vectors of Kubernetes' own tests (v1.36.3) for what random HPAs on the real controller seldom meet."""
+
+from fractions import Fraction
+
+import pytest
+
+from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, ScaleEvent, _Recommendation, rules
+from adapter.hpa.calculator import CalculationError, Calculator, Tolerances
+from adapter.hpa.pods import ModelPod, ModelSample, milli
+from adapter.load.quantity import NANO, approximate_float
+from adapter.policy.hpa import ScalingPolicy, ScalingRules
+
+NOW = 10_000.0
+UP, DOWN = rules(DEFAULT_UP, DEFAULT_UP, 0), rules(DEFAULT_DOWN, DEFAULT_DOWN, 0)
+
+
+def policies(text: str) -> tuple[ScalingPolicy, ...]:
+    """`20p/60 1%/60`: pods or percent, and the period in seconds."""
+    parts = [one.split("/") for one in text.split()]
+    return tuple(
+        ScalingPolicy("Pods" if amount.endswith("p") else "Percent", int(amount[:-1]), int(period))
+        for amount, period in parts
+    )
+
+
+def events(changes: tuple[int, ...], period: int) -> list[ScaleEvent]:
+    """Changes spread over the middles of equal parts of the period."""
+    part = period / max(1, len(changes))
+    return [ScaleEvent(change, NOW - part * (index + 0.5)) for index, change in enumerate(changes)]
+
+
+@pytest.mark.parametrize(
+    ("current", "desired", "least", "most", "up", "down", "ups", "downs", "count", "reason"),
+    [
+        (3, 1, 2, 8, "", "", (), (), 2, "TooFewReplicas"),
+        (20, 1000, 1, 10, "", "", (), (), 10, "TooManyReplicas"),
+        (3, 1000, 1, 2000, "1%/60", "", (), (), 4, "ScaleUpLimit"),
+        (10, 50, 1, 1000, "", "", (), (), 20, "ScaleUpLimit"),
+        (10, 500, 1, 1000, "100p/60 100%/60", "", (), (), 110, "ScaleUpLimit"),
+        (100, 2, 1, 1000, "", "2p/60 1%/60", (), (), 98, "ScaleDownLimit"),
+        (100, 500, 1, 1000, "5p/120", "", (1, 5, 9), (), 100, "ScaleUpLimit"),
+        (100, 500, 1, 1000, "200%/120", "", (1, 5, 9), (), 255, "ScaleUpLimit"),
+        (6, 24, 1, 1000, "300%/300", "", (4,), (2,), 16, "ScaleUpLimit"),
+        (100, 0, 1, 1000, "", "50%/120", (), (2, 4, 6), 56, "ScaleDownLimit"),
+        (10, 1, 1, 1000, "", "50%/180", (2,), (4,), 6, "ScaleDownLimit"),
+        (100, 0, 1, 1000, "", "10%/120", (), (10, 10, 10), 100, "ScaleDownLimit"),
+        (10, 5, 1, 1000, "", "1000%/120", (), (10, 10, 10), 5, "DesiredWithinRange"),
+        (90, 10_000, 1, 10_000, "10%/60", "", (), (), 100, "ScaleUpLimit"),  # 10 % is a binary fraction
+        (100, 10_000, 1, 10_000, "10%/60", "", (), (), 111, "ScaleUpLimit"),
+        (90, 0, 0, 10_000, "", "30%/60", (), (), 62, "ScaleDownLimit"),
+    ],
+)
+def test_rate_limits_are_those_of_the_controller(
+    current: int, desired: int, least: int, most: int, up: str, down: str,
+    ups: tuple[int, ...], downs: tuple[int, ...], count: int, reason: str,
+) -> None:  # fmt: skip
+    up_rules = UP._replace(policies=policies(up) or UP.policies)
+    down_rules = DOWN._replace(policies=policies(down) or DOWN.policies)
+    longest = max(policy.period for policy in (up_rules if desired > current else down_rules).policies)
+    history = History(ups=events(ups, longest), downs=events(downs, longest))
+    limited = history.limited(current, desired, least, most, up_rules, down_rules, NOW)
+    assert (limited.replicas, limited.limit) == (count, reason)
+
+
+@pytest.mark.parametrize(("select", "current", "desired", "count"), [("Min", 1, 9, 2), ("Disabled", 5, 9, 5)])
+def test_hpa_may_choose_the_smallest_change_or_none(select: str, current: int, desired: int, count: int) -> None:
+    up = rules(ScalingRules(select=select, policies=policies("2p/60 50%/60")), DEFAULT_UP, 0)
+    assert History().limited(current, desired, 1, 1000, up, DOWN, NOW).replicas == count
+
+
+@pytest.mark.parametrize(
+    ("known", "current", "desired", "up", "down", "count"),
+    [
+        (((4, 2), (5, 1)), 100, 3, 0, 180, 5),
+        (((4, 2), (5, 1)), 1, 7, 300, 0, 4),
+        (((10, 10), (4, 1), (5, 2), (9, 9)), 100, 3, 0, 180, 5),
+        (((2, 100), (3, 3)), 2, 1, 300, 300, 2),
+    ],
+)
+def test_recommendations_are_stabilized_as_by_the_controller(
+    known: tuple[tuple[int, int], ...], current: int, desired: int, up: int, down: int, count: int
+) -> None:
+    history = History([_Recommendation(replicas, NOW - 60 * minutes) for replicas, minutes in known])
+    limited = history.limited(current, desired, 0, 10_000, UP._replace(window=up), DOWN._replace(window=down), NOW)
+    assert limited.stabilized == count
+
+
+def test_changes_are_remembered_for_the_longest_period() -> None:
+    history = History(ups=[ScaleEvent(change, NOW - ago) for change, ago in ((8, 29), (6, 59), (7, 61))])
+    history.changed(10, 15, UP._replace(policies=policies("1p/30 1p/60")), DOWN, NOW)
+    assert [event.change for event in history.ups] == [8, 6, 5]
+
+
+def calculator(pods: int, up: float = 0.1, down: float = 0.1) -> Calculator:
+    """A calculator for pods that request 1000m and have been ready for long."""
+    made = (ModelPod(name=f"p{n}", containers={"app": {"cpu": 1000}}) for n in range(pods))
+    return Calculator(pods=tuple(made), now=NOW, tolerances=Tolerances(up, down))
+
+
+def samples(*values: int) -> dict[str, ModelSample]:
+    return {f"p{n}": ModelSample(value) for n, value in enumerate(values)}
+
+
+def test_counts_are_those_of_the_controller_for_each_kind_of_target() -> None:
+    assert calculator(3).average(3, 15000, samples(20000, 10000, 30000)).replicas == 4
+    assert calculator(3, up=0.01).average(3, 20000, samples(20000, 21000, 21000)).replicas == 4
+    assert calculator(3).value(3, 6666, [8600]).replicas == 4
+    assert calculator(0).value(0, 15000, [20000]).replicas == 2
+    assert calculator(0).share(4, 5000, [20166]).usage == 5042
+    assert calculator(3, 0.08).utilization(3, 100, samples(1090, 1090, 1090), "cpu").replicas == 4
+    assert calculator(3, 0.1, 0.36).utilization(3, 100, samples(650, 650, 650), "cpu").replicas == 3
+
+
+def test_missing_pod_is_filled_against_the_direction() -> None:
+    assert [calculator(2).average(2, 1000, samples(value)).replicas for value in (1500, 100, 4100)] == [2, 2, 5]
+
+
+def test_starting_pods_cpu_counts_once_a_window_passed_since_it_was_ready() -> None:
+    pod = ModelPod(name="p0", started=900.0, ready_since=960.0)
+    early = Calculator(pods=(pod,), now=1000.0, tolerances=Tolerances())
+    with pytest.raises(CalculationError, match="pods might be unready"):
+        early.average(1, 1000, {"p0": ModelSample(5000, 970.0, 30.0)}, "cpu")
+    assert early.average(1, 1000, {"p0": ModelSample(5000, 990.0, 30.0)}, "cpu").replicas == 5
+
+
+def test_pod_without_a_request_is_an_error() -> None:
+    with pytest.raises(CalculationError, match="missing request for memory in container app of Pod p0"):
+        calculator(1).utilization(1, 50, samples(1), "memory")
+
+
+def test_quantities_are_read_as_the_controller_reads_them() -> None:
+    assert [approximate_float(Fraction(nano, NANO)) for nano in (70_000_000, 2 * 10**12)] == [0.07, 2000.0]
+    assert [milli(nano) for nano in (100_000, 1_000_000_100, -100_000)] == [1, 1001, -1]
