@@ -38,30 +38,11 @@ class Measured:
         }
 
 
-class Load:
-    """A load generator at work; `finish` waits for it."""
-
-    def __init__(self, plan: Plan, pid: int) -> None:
-        self._pid = pid
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "lab.benchmarks.load"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        )
-        self._before = cpu_seconds(pid)
-        assert self._process.stdin is not None
-        self._process.stdin.write(plan.text())
-        self._process.stdin.close()
-        self._process.stdin = None  # so that `communicate` leaves it alone
-
-    def finish(self) -> Measured:
-        """RuntimeError: an answer was wrong or late."""
-        output, _ = self._process.communicate()
-        cpu = cpu_seconds(self._pid) - self._before
-        report = json.loads(output)
-        if "error" in report:
-            raise RuntimeError(report["error"])
-        return Measured(tuple(report["latencies"]), report["seconds"], cpu, report["refused"])
-
-
 def measure(plan: Plan, pid: int) -> Measured:
-    """Runs a plan against the process."""
-    return Load(plan, pid).finish()
+    """Runs a plan against the process. RuntimeError: an answer was wrong or late."""
+    before = cpu_seconds(pid)
+    line = [sys.executable, "-m", "lab.benchmarks.load"]
+    report = json.loads(subprocess.run(line, input=plan.text(), stdout=subprocess.PIPE, check=True).stdout)
+    if "error" in report:
+        raise RuntimeError(report["error"])
+    return Measured(tuple(report["latencies"]), report["seconds"], cpu_seconds(pid) - before, report["refused"])

@@ -1,8 +1,8 @@
 """What clusters of several sizes cost: `python -m lab.benchmarks.scale`, on a real API server.
 
 2,000, 20,000 and 50,000 pods by default, 25 for each policy and 500 in a namespace. For each size: the start to the
-first correct answer, processor and memory at rest, and latencies: of a metric at the stock controller's rate, beside
-the constant server's at the same time, and of `desired_replicas` and the live read behind it at 100 requests a second.
+first correct answer, processor and memory at rest, and latencies: of a metric at the stock controller's rate, and of
+`desired_replicas` and the live read behind it at 100 requests a second.
 It takes ten minutes.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from lab.benchmarks import record
-from lab.benchmarks.measure import Load, measure
+from lab.benchmarks.measure import measure
 from lab.benchmarks.processes import cpu_seconds, favour, memory, share_of_processor
 from lab.benchmarks.stage import Stage
 from lab.harness.binaries import print_to_stderr
@@ -51,13 +51,10 @@ def _started(stage: Stage) -> dict[str, float]:
 
 
 def _at_the_stock_rate(stage: Stage, seconds: float) -> dict[str, Any]:
-    """The stock controller's requests to both servers at the same time."""
+    """A metric at the rate of the stock controller's requests."""
     rate = max(5.0, len(stage.services) / SYNC_SECONDS)
-    pids = {"effective_cpu": stage.pid, "": stage.constant.pid or 0}
-    plans = {metric: stage.plan(metric, seconds=seconds, rate=rate) for metric in pids}
-    loads = {metric: Load(replace(plan, tolerant=True), pids[metric]) for metric, plan in plans.items()}
-    done = {metric or "constant": load.finish() for metric, load in loads.items()}
-    return {name: {"rate": round(rate), **each.summary} for name, each in done.items()}
+    plan = stage.plan("effective_cpu", seconds=seconds, rate=rate)
+    return {"effective_cpu": {"rate": round(rate), **measure(replace(plan, tolerant=True), stage.pid).summary}}
 
 
 def _live(stage: Stage, seconds: float) -> dict[str, Any]:
@@ -68,7 +65,7 @@ def _live(stage: Stage, seconds: float) -> dict[str, Any]:
         for service in stage.services
     ]
     asked = measure(stage.plan("desired_replicas", seconds=seconds, rate=_RATE), stage.pid)
-    read = measure(stage.plan_through_api_server(reads, seconds=seconds, rate=_RATE), stage.constant.pid or 0)
+    read = measure(stage.plan_through_api_server(reads, seconds=seconds, rate=_RATE), stage.pid)
     return {
         "desired_replicas": {"rate": _RATE, **asked.summary, "cpu_ms": round(1000 / asked.per_cpu_second, 2)},
         "the live read alone": {"rate": _RATE, **read.summary},
@@ -79,7 +76,7 @@ def main() -> None:
     parser = record.argument_parser(__doc__)
     parser.add_argument("--pods", type=int, nargs="+", default=[2_000, 20_000, 50_000])
     parser.add_argument("--seconds", type=float, default=20, help="duration of one measurement (default: %(default)s)")
-    parser.add_argument("--python", default=sys.executable, help="interpreter of the servers (default: this one)")
+    parser.add_argument("--python", default=sys.executable, help="interpreter of the adapter (default: this one)")
     given = parser.parse_args()
     favour()
     record.write(given.output, {"sizes": [run(pods, given.python, given.seconds) for pods in given.pods]})

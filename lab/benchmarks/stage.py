@@ -1,4 +1,4 @@
-"""The stage of the benchmark: a real API server with the scene, usage, the adapter, and the constant server."""
+"""The stage of the benchmark: a real API server with the scene, usage and the adapter."""
 
 import http.client
 import itertools
@@ -44,7 +44,7 @@ HEADERS = [
 class Stage(Scenery):
     """Starts everything; `policies`, `pods` and `namespaces` are the numbers of objects.
 
-    `python` is the interpreter of the adapter and of the constant server.
+    `python` is the interpreter of the adapter.
     """
 
     def __init__(self, policies: int, pods: int, namespaces: int, python: str) -> None:
@@ -59,7 +59,6 @@ class Stage(Scenery):
         self._fill()
         self._start_usage()
         self.adapter = self._adapter()
-        self.constant, self.constant_port = self._constant()
         self._begin_churn()
 
     # -- the scene
@@ -113,14 +112,6 @@ class Stage(Scenery):
         self._stack.callback(adapter.stop)
         return adapter
 
-    def _constant(self) -> tuple[Component, int]:
-        port = free_ports(1)[0]
-        line = [self._python, "-m", "lab.benchmarks.constant", str(port), str(self.cluster.front_proxy_ca)]
-        component = self._component("constant", line)
-        component.start()
-        favour(component.pid or 0)
-        return component, port
-
     def _component(self, name: str, line: list[str]) -> Component:
         component = Component(name, line, self.cluster.folder / f"{name}.log", cwd=ROOT)
         self._stack.callback(component.stop)
@@ -128,11 +119,11 @@ class Stage(Scenery):
 
     # -- requests
 
-    def plan(self, metric: str = "", *, seconds: float, rate: float) -> Plan:
-        """A plan of requests for a metric of all policies in turn; without a metric, to the constant server."""
+    def plan(self, metric: str, *, seconds: float, rate: float) -> Plan:
+        """A plan of requests for a metric of all policies in turn."""
         pair = self.cluster.front_proxy_cert()
         return Plan(
-            port=self.adapter.port if metric else self.constant_port,
+            port=self.adapter.port,
             certificate=str(pair.cert_file),
             key=str(pair.key_file),
             headers=HEADERS,
@@ -169,10 +160,10 @@ class Stage(Scenery):
 
 
 def request(service: scene.Service, metric: str) -> tuple[str, str]:
-    """The path of a metric of a service's policy, and what its answer contains; no metric: the constant server's."""
+    """The path of a metric of a service's policy, and what its answer contains."""
     base = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{service.namespace}/watermarkpolicies.effective-load.io"
-    value = {"": "0", "desired_replicas": str(service.replicas)}.get(metric, f"{service.milli}m")
-    return f"{base}/{service.name}/{metric or 'any'}", f'"value":"{value}"'
+    value = {"desired_replicas": str(service.replicas)}.get(metric, f"{service.milli}m")
+    return f"{base}/{service.name}/{metric}", f'"value":"{value}"'
 
 
 def first_answer(
