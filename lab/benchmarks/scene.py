@@ -10,13 +10,18 @@ import json
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from string import Template
 from typing import Any
+
+import yaml
 
 Object = dict[str, Any]
 
 HASH = "7c9d5b6f48"
 _BORN = dt.datetime(2026, 1, 5, 8, 0, tzinfo=dt.UTC)
 _SIDECAR = "proxy"
+_POD = Template(json.dumps(yaml.safe_load(Path(__file__).with_name("pod.yaml").read_text(encoding="utf-8"))))
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,7 @@ def hpa(service: Service) -> Object:
 
 def deployment(service: Service) -> Object:
     labels = {"app.kubernetes.io/name": service.name}
+    spec = {key: value for key, value in pod(service, 0)["spec"].items() if key != "nodeName"}
     counts = ("replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
     return {
         "apiVersion": "apps/v1",
@@ -112,7 +118,7 @@ def deployment(service: Service) -> Object:
         "spec": {
             "replicas": service.replicas,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": _pod_spec()},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}},
             "revisionHistoryLimit": 10,
             "progressDeadlineSeconds": 600,
@@ -152,147 +158,29 @@ def endpoint_slice(service: Service) -> Object:
 
 
 def pod(service: Service, index: int) -> Object:
-    """A realistic pod: 6 to 7 kB of JSON with its managed fields."""
+    """A pod of `pod.yaml`: 6 to 7 kB of JSON with its managed fields."""
     name = service.pod_names[index]
-    moment = _time(60 + index)
-    ip = address(service, index)
-    metadata = {
-        **_metadata("pod", service.namespace, name),
-        "generateName": f"{service.name}-{HASH}-",
-        "labels": {
-            "app.kubernetes.io/name": service.name,
-            "app.kubernetes.io/part-of": "shop",
-            "app.kubernetes.io/version": "2026.1.4",
-            "pod-template-hash": HASH,
-            "team": service.namespace,
-        },
-        "annotations": {
-            "prometheus.io/scrape": "true",
-            "prometheus.io/port": "9090",
-            "checksum/config": hashlib.sha256(service.name.encode()).hexdigest(),
-        },
-        "ownerReferences": [
-            {
-                "apiVersion": "apps/v1",
-                "kind": "ReplicaSet",
-                "name": f"{service.name}-{HASH}",
-                "uid": uid("replicaset", service.namespace, service.name),
-                "controller": True,
-                "blockOwnerDeletion": True,
-            }
-        ],
-        "managedFields": _managed_fields(moment),
-    }
-    conditions = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {**_pod_spec(), "nodeName": f"node-{index:03}"},
-        "status": {
-            "phase": "Running",
-            "conditions": [{"type": kind, "status": "True", "lastTransitionTime": moment} for kind in conditions],
-            "hostIP": f"10.0.0.{index}",
-            "hostIPs": [{"ip": f"10.0.0.{index}"}],
-            "podIP": ip,
-            "podIPs": [{"ip": ip}],
-            "startTime": _time(30 + index),
-            "containerStatuses": [_container_status(service, one, name, moment) for one in ("app", _SIDECAR)],
-            "qosClass": "Burstable",
-        },
-    }
+    filled = _POD.substitute(
+        pod=name,
+        namespace=service.namespace,
+        service=service.name,
+        uid=uid("pod", service.namespace, name),
+        owner=uid("replicaset", service.namespace, service.name),
+        checksum=_digest(service.name),
+        node=f"node-{index:03}",
+        host=f"10.0.0.{index}",
+        address=address(service, index),
+        moment=_time(60 + index),
+        started=_time(30 + index),
+        app=_digest(f"app{name}"),
+        proxy=_digest(f"{_SIDECAR}{name}"),
+    )
+    made: Object = json.loads(filled)
+    return made
 
 
-def _container_status(service: Service, container: str, pod_name: str, moment: str) -> Object:
-    digest = hashlib.sha256(container.encode()).hexdigest()
-    return {
-        "name": container,
-        "state": {"running": {"startedAt": moment}},
-        "lastState": {},
-        "ready": True,
-        "restartCount": 0,
-        "image": f"registry.example.com/{service.namespace}/{container}:2026.1.4",
-        "imageID": f"registry.example.com/{service.namespace}/{container}@sha256:{digest}",
-        "containerID": f"containerd://{hashlib.sha256((container + pod_name).encode()).hexdigest()}",
-        "started": True,
-    }
-
-
-def _pod_spec() -> Object:
-    token = {"name": "kube-api-access-x7k2p", "readOnly": True, "mountPath": "/var/run/secrets/token"}
-    settings = [{"name": f"SERVICE_SETTING_{index:02}", "value": f"value-of-setting-{index}"} for index in range(12)]
-    probe = {
-        "httpGet": {"path": "/health", "port": 8080, "scheme": "HTTP"},
-        "timeoutSeconds": 1,
-        "periodSeconds": 10,
-        "successThreshold": 1,
-        "failureThreshold": 3,
-    }
-    containers = [
-        {
-            "name": name,
-            "image": f"registry.example.com/shop/{name}:2026.1.4",
-            "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
-            "env": environment,
-            "resources": resources,
-            "volumeMounts": [token],
-            "livenessProbe": probe,
-            "readinessProbe": probe,
-            "terminationMessagePath": "/dev/termination-log",
-            "terminationMessagePolicy": "File",
-            "imagePullPolicy": "IfNotPresent",
-        }
-        for name, environment, resources in (
-            ("app", settings, _resources("1", "512Mi", "2", "1Gi")),
-            (_SIDECAR, settings[:4], _resources("100m", "128Mi", "500m", "256Mi")),
-        )
-    ]
-    return {
-        "containers": containers,
-        "volumes": [{"name": token["name"], "projected": {"sources": [], "defaultMode": 420}}],
-        "restartPolicy": "Always",
-        "terminationGracePeriodSeconds": 30,
-        "dnsPolicy": "ClusterFirst",
-        "serviceAccountName": "default",
-        "securityContext": {},
-        "schedulerName": "default-scheduler",
-        "tolerations": [
-            {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
-            for key in ("not-ready", "unreachable")
-        ],
-        "enableServiceLinks": True,
-    }
-
-
-def _resources(cpu: str, memory: str, cpu_limit: str, memory_limit: str) -> Object:
-    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu_limit, "memory": memory_limit}}
-
-
-def _managed_fields(moment: str) -> list[Object]:
-    names = ("name", "image", "env", "resources", "ports", "livenessProbe", "readinessProbe", "volumeMounts")
-    spec: Object = {
-        f'k:{{"name":"{container}"}}': {".": {}, **{f"f:{name}": {} for name in names}}
-        for container in ("app", _SIDECAR)
-    }
-    status: Object = {
-        f'k:{{"type":"{kind}"}}': {".": {}, "f:lastTransitionTime": {}, "f:status": {}, "f:type": {}}
-        for kind in ("ContainersReady", "Initialized", "Ready", "PodScheduled")
-    }
-    return [
-        {
-            "manager": manager,
-            "operation": "Update",
-            "apiVersion": "v1",
-            "time": moment,
-            "fieldsType": "FieldsV1",
-            "fieldsV1": fields,
-            **({"subresource": "status"} if manager == "kubelet" else {}),
-        }
-        for manager, fields in (
-            ("kube-controller-manager", {"f:metadata": {"f:labels": {}}, "f:spec": {"f:containers": spec}}),
-            ("kubelet", {"f:status": {"f:conditions": status, "f:containerStatuses": {}, "f:podIP": {}}}),
-        )
-    ]
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def pod_metrics(services: list[Service], at: dt.datetime) -> bytes:

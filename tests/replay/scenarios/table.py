@@ -3,9 +3,10 @@
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
 from adapter.commands.replay.history import stretches
@@ -38,22 +39,16 @@ _LEGEND = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScenarioResult:
+class ScenarioResult(NamedTuple):
     """What one autoscaler did. `counts` are (seconds since the beginning, count), the first one at 0.
 
-    `reached_goal`: whether the serving pods were not overloaded at the end.
+    `seconds_to_goal` is the longest time in a row with overloaded pods, None where it had no end.
     """
 
     name: str
     summary: Summary
     counts: tuple[tuple[int, int], ...]
-    reached_goal: bool
-
-    @property
-    def seconds_to_goal(self) -> float | None:
-        """The longest time in a row with overloaded pods; None where it had no end."""
-        return self.summary.longest_over_high_seconds if self.reached_goal else None
+    seconds_to_goal: float | None
 
 
 def page() -> str:
@@ -99,8 +94,9 @@ def play(scenario: ReplayScenario) -> list[ScenarioResult]:
         run = play_loop(history, setup, _autoscaler(scenario, contender), high, minimum)
         counts = ((0, scenario.replicas), *((round(change.at - BEGAN), change.after) for change in run.changes))
         *_, (_, _, load, pods) = pieces(history, run.moments)
-        reached = all((load or {})[name] <= mark * pods.serving for name, mark in high.items())
-        results.append(ScenarioResult(name=contender.name, summary=run.summary, counts=counts, reached_goal=reached))
+        is_over = any((load or {})[name] > mark * pods.serving for name, mark in high.items())
+        goal = None if is_over else run.summary.longest_over_high_seconds
+        results.append(ScenarioResult(contender.name, run.summary, counts, goal))
     return results
 
 

@@ -64,32 +64,12 @@ def test_after_a_mass_pull_out_the_policy_is_below_the_high_watermark_within_two
     assert (played[RAW].summary.shortfall_ratio, played[WATERMARK].summary.shortfall_ratio)[0] > 0.02
 
 
-def test_at_the_limit_only_the_saturation_rule_acts() -> None:
-    played = results("watermark-at-limit")
-    assert played[WATERMARK].summary.shortfall_ratio == pytest.approx(0.0108, abs=0.001)
-    for name in (RAW, f"{WATERMARK}, saturation off"):
-        assert counts(played[name]) == [10]
-        assert (played[name].summary.shortfall_ratio or 0) > 0.38
-
-
-def test_a_sawtooth_within_the_band_makes_the_stock_hpa_flap_and_not_the_policy() -> None:
-    played = results("sawtooth")
-    assert played[RAW].summary.flaps >= 10
-    assert played[WATERMARK].summary.flaps == 0
-
-
 def test_an_outage_of_the_registry_changes_no_count() -> None:
     scenario = SCENARIOS["registry-outage"]
     ours = [one for one in scenario.contenders if one.policy is not None]
     (answering,) = play(replace(scenario, silent=lambda _: False, contenders=ours))
     assert results("registry-outage")[WATERMARK].counts == answering.counts
     assert between(answering, 21 * MINUTE, scenario.seconds) == [7], "five serve, and the two that are out are kept"
-
-
-def test_pods_that_the_registry_forgets_to_name_are_kept_while_the_stock_hpa_overloads_the_others() -> None:
-    played = results("registry-outage")
-    assert played[WATERMARK].seconds_to_goal == 0
-    assert played[RAW].seconds_to_goal is None
 
 
 def test_a_floor_of_last_week_has_the_pods_up_before_the_peak() -> None:
