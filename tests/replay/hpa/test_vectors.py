@@ -1,16 +1,20 @@
-"""Vectors of Kubernetes' own tests (v1.36.3) for what random HPAs on the real controller seldom meet."""
+"""What random HPAs on the real controller seldom meet: vectors of Kubernetes v1.36.3, and syncs in a row."""
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, ScaleEvent, _Recommendation, rules
 from adapter.hpa.calculator import CalculationError, Calculator, Tolerances
+from adapter.hpa.controller import Controller, Flags
 from adapter.hpa.pods import ModelPod, ModelSample, milli
 from adapter.load.quantity import NANO, approximate_float
-from adapter.policy.hpa import ScalingPolicy, ScalingRules
+from adapter.policy.hpa import ScalingPolicy, ScalingRules, parse_hpa
 
 NOW = 10_000.0
+AT_ONCE = {"scaleDown": {"stabilizationWindowSeconds": 0}}
+WITH_GATE = Flags(scale_to_zero=True)
 UP, DOWN = rules(DEFAULT_UP, DEFAULT_UP, 0), rules(DEFAULT_DOWN, DEFAULT_DOWN, 0)
 
 
@@ -131,3 +135,73 @@ def test_pod_without_a_request_is_an_error() -> None:
 def test_quantities_are_read_as_the_controller_reads_them() -> None:
     assert [approximate_float(Fraction(nano, NANO)) for nano in (70_000_000, 2 * 10**12)] == [0.07, 2000.0]
     assert [milli(nano) for nano in (100_000, 1_000_000_100, -100_000)] == [1, 1001, -1]
+
+
+def counts(
+    *syncs: tuple[float, int | None],
+    replicas: int = 10,
+    minimum: int = 1,
+    behavior: dict[str, Any] | None = None,
+    flags: Flags | None = None,
+    fails: bool = False,
+) -> list[int]:
+    """The counts after syncs at these times, of an HPA on a queue (milli-units; None: an error). `fails`: a second
+    metric is an error all the time.
+    """
+    names = ["queue", "rate"] if fails else ["queue"]
+    target = {"type": "AverageValue", "averageValue": "1"}
+    spec = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "minReplicas": minimum,
+        "maxReplicas": 100,
+        "metrics": [{"type": "External", "external": {"metric": {"name": name}, "target": target}} for name in names],
+        **({"behavior": behavior} if behavior else {}),
+    }
+    controller = Controller(parse_hpa({"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}), flags)
+    found = []
+    for at, value in syncs:
+        answers = ["no answer" if value is None else [value], *["no answer"] * fails]
+        replicas = controller.sync(at, replicas, answers, ()).replicas
+        found.append(replicas)
+    return found
+
+
+def test_one_to_thirteen_with_900_percent_in_300_seconds_is_ten_at_once_and_thirteen_after_300_seconds() -> None:
+    behavior = {"scaleUp": {"policies": [{"type": "Percent", "value": 900, "periodSeconds": 300}]}}
+    syncs = [(float(at), 13_000) for at in range(0, 316, 15)]
+    assert counts(*syncs, replicas=1, behavior=behavior) == [10] * 20 + [13] * 2
+
+
+def test_thirteen_to_one_waits_for_its_window_and_then_falls_by_one_pod_each_ten_seconds() -> None:
+    down = {"stabilizationWindowSeconds": 60, "policies": [{"type": "Pods", "value": 1, "periodSeconds": 10}]}
+    syncs = [(0.0, 13_000), *((float(at), 1000) for at in range(10, 200, 10))]
+    assert counts(*syncs, replicas=13, behavior={"scaleDown": down}) == [13] * 6 + list(range(12, 0, -1)) + [1, 1]
+
+
+def test_the_controllers_tolerance_is_parsed_as_a_float_and_that_of_behavior_as_a_quantity() -> None:
+    """118 × 0.001 is the float next to 0.118, and the edge of the tolerance is just there."""
+    assert counts((0, 1118), replicas=1, flags=Flags(tolerance=0.118)) == [2]
+    assert counts((0, 1118), replicas=1, behavior={"scaleUp": {"tolerance": "0.118"}}) == [1]
+
+
+@pytest.mark.parametrize(
+    ("value", "fails", "count"), [(15_000, True, 15), (5000, True, 10), (None, False, 10), (-999_000, False, 20)]
+)
+def test_a_failing_metric_blocks_the_way_down_alone_and_a_value_may_be_negative(
+    value: int | None, fails: bool, count: int
+) -> None:
+    assert counts((0, value), fails=fails) == [count]
+
+
+@pytest.mark.parametrize(("replicas", "count"), [(200, 100), (1, 3)])
+def test_a_count_outside_the_bounds_is_set_to_them_without_a_look_at_the_metrics(replicas: int, count: int) -> None:
+    assert counts((0, None), replicas=replicas, minimum=3) == [count]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "flags", "found"), [(1, WITH_GATE, [0, 3]), (0, WITH_GATE, [0, 0]), (0, None, [0, 0])]
+)
+def test_a_count_of_zero_is_left_alone_unless_the_hpa_itself_scaled_to_it(
+    replicas: int, flags: Flags | None, found: list[int]
+) -> None:
+    assert counts((0, 0), (15, 3000), replicas=replicas, minimum=0, behavior=AT_ONCE, flags=flags) == found
