@@ -3,9 +3,11 @@
 from collections.abc import Iterator
 
 from adapter.commands.check.report import Finding, error, has_errors, ok, skipped, warning
-from adapter.commands.check.world import HPA_KIND, Read, Workload, World
+from adapter.commands.check.world import HPA_KIND, Read, World
+from adapter.commands.files import ManifestObject
 from adapter.load.explanation import at_limit
 from adapter.load.pod_samples import MetricReader
+from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.conditions import Reason
 from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Wiring, flaws
@@ -79,7 +81,7 @@ def _check_policy(world: World, links: Links, read: Read[Policy], policy: Policy
         target = hpa.value.target
         workload = world.workloads.get((policy.namespace, target.identity))
         if workload is not None:
-            yield from _check_basis(read, policy, workload)
+            yield from _check_basis(read, policy, *workload)
         elif any(metric.relative_to is not None for metric in policy.metrics):
             text = f"{target.kind} {target.name} is not among the files, so its requests and limits are unknown"
             yield skipped(read.about, text, place=read.place("spec.metrics"))
@@ -87,49 +89,46 @@ def _check_policy(world: World, links: Links, read: Read[Policy], policy: Policy
 
 def _check_settings(world: World, read: Read[Policy], policy: Policy) -> Iterator[Finding]:
     """What the policy names and the settings lack: its namespace, queries, registry, routes of notifications."""
-    service, known = service_of(policy), world.settings
+    service, whole = service_of(policy), read.place()
     queries = [(index, metric, metric.query) for index, metric in enumerate(policy.metrics) if metric.query is not None]
-    if not known:
+    if len(world.settings) != 1:
         needs = ["queries"] * bool(queries) + ["registry"] * (service is not None) + ["routes"] * bool(policy.notify)
-        if needs:
-            how = "may not be read" if world.is_live else "are not among the files"
-            text = f"its {', '.join(needs)}: the settings {how}"
-            yield skipped(read.about, text, "give --settings FILE", read.place())
+        number = "several are" if world.settings else "none are"
+        how = "the settings may not be read" if world.is_live else f"{number} among the files (give --settings FILE)"
+        yield from [skipped(read.about, f"its {', '.join(needs)}: {how}", place=whole)] * bool(needs)
         return
-    watched = [one.kubernetes.namespaces for one in known]
-    if all(namespaces and policy.namespace not in namespaces for namespaces in watched):
+    [known] = world.settings
+    if (watched := known.kubernetes.namespaces) and policy.namespace not in watched:
         text = f"the settings leave namespace {policy.namespace} out (kubernetes.namespaces)"
-        yield error(read.about, text, place=read.place())
-    catalogs = [
-        QueryCatalog([server.name for server in one.servers], one.queries, inline_allowed=one.inline_queries)
-        for one in (each.prometheus for each in known)
-    ]
+        yield error(read.about, text, place=whole)
+    sources = known.prometheus
+    names = [server.name for server in sources.servers]
+    catalog = QueryCatalog(names, sources.queries, inline_allowed=sources.inline_queries)
     for index, metric, query in queries:
-        resolved = [one.resolve(WorkloadQuery(query, policy.namespace, policy.name)) for one in catalogs]
-        if all(isinstance(one, str) for one in resolved):
-            text, place = f"metric {metric.name}: {resolved[0]}", read.place(f"spec.metrics[{index}].query")
+        resolved = catalog.resolve(WorkloadQuery(query, policy.namespace, policy.name))
+        if isinstance(resolved, str):
+            text, place = f"metric {metric.name}: {resolved}", read.place(f"spec.metrics[{index}].query")
             yield error(read.about, text, place=place)
-    refusals = [service and ServiceAllowlist(one.registries).refusal(service, policy.namespace) for one in known]
-    if refusals[0] and all(refusals):
-        yield error(read.about, refusals[0], place=read.place("spec.registry"))
-    routes = {one.name for each in known for one in each.companion.notifications.routes if one.serves(policy.namespace)}
+    if service and (refusal := ServiceAllowlist(known.registries).refusal(service, policy.namespace)):
+        yield error(read.about, refusal, place=read.place("spec.registry"))
+    routes = {one.name for one in known.companion.notifications.routes if one.serves(policy.namespace)}
     for name in sorted(set(policy.notify) - routes):
         text = f"the settings define no route {name} for namespace {policy.namespace}"
         yield error(read.about, text, "add it, or name another", read.place("spec.notify"))
 
 
-def _check_basis(read: Read[Policy], policy: Policy, workload: Workload) -> Iterator[Finding]:
+def _check_basis(read: Read[Policy], policy: Policy, at: ManifestObject, pod: Pod) -> Iterator[Finding]:
     """What the workload's template lacks for the metrics, and watermarks that its limits keep out of reach."""
-    names = [container.name for container in workload.pod.containers]
+    workload, names = f"{at.kind} {at.name}", [container.name for container in pod.containers]
     for index, metric in enumerate(policy.metrics):
         place = read.place(f"spec.metrics[{index}]")
-        sizes, lack, limit = MetricReader(metric).basis(workload.pod)
+        sizes, lack, limit = MetricReader(metric).basis(pod)
         missing = [name for name in metric.containers if name not in names]
         for name in missing:
             text = f"{workload} has no container {name}{closest(name, names)}"
             yield error(read.about, text, f"there are {', '.join(names)}", place)
         if lack and not missing:
-            where = workload.at.place("spec.template.spec.containers")
+            where = at.place("spec.template.spec.containers")
             remedy = "set it, name the containers that have one in `containers`, or drop `relativeTo`"
             yield error(read.about, f"{lack} in {workload} ({where}), and the metric is a share of it", remedy, place)
         if sentence := at_limit(policy, metric, [(sizes, limit)]):
@@ -148,13 +147,12 @@ def _check_hpa(world: World, read: Read[Hpa], hpa: Hpa) -> Iterator[Finding]:
         return
     for fault in reference_faults(*hpa.target):
         yield error(read.about, fault.advice, place=read.place(fault.path))
-    for rival, scaled in world.rivals:
-        if (rival.namespace, scaled) == (hpa.namespace, hpa.target.identity):
-            makes = "KEDA makes an HPA of it, and HPAs that select the same pods do not act"
-            effect = makes if rival.kind == "ScaledObject" else "both set its count in turn"
-            named = f"{rival.kind} {rival.name}{f' ({rival.place()})' if rival.file else ''}"
-            text = f"{named} scales {hpa.target.kind} {hpa.target.name} as well: {effect}"
-            yield error(read.about, text, "delete it", read.place("spec.scaleTargetRef"))
+    for rival in world.rivals.get((hpa.namespace, hpa.target.identity), ()):
+        makes = "KEDA makes an HPA of it, and HPAs that select the same pods do not act"
+        effect = makes if rival.kind == "ScaledObject" else "both set its count in turn"
+        named = f"{rival.kind} {rival.name}{f' ({rival.place()})' if rival.file else ''}"
+        text = f"{named} scales {hpa.target.kind} {hpa.target.name} as well: {effect}"
+        yield error(read.about, text, "delete it", read.place("spec.scaleTargetRef"))
 
 
 def _check_metric(

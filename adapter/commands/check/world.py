@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -28,6 +28,8 @@ from adapter.settings import Settings, SettingsError, parse_settings
 T = TypeVar("T")
 Name = tuple[str, str]
 """Namespace and name."""
+Target = tuple[str, CrossVersionReference]
+"""Namespace and identity."""
 
 HPA_KIND = "HorizontalPodAutoscaler"
 RIVALS = {
@@ -64,30 +66,13 @@ class Read(Generic[T]):
         ]
 
 
-class Workload(NamedTuple):
-    """A workload of a file, with a pod as its template makes it."""
-
-    reference: CrossVersionReference
-    pod: Pod
-    at: ManifestObject
-
-    def __str__(self) -> str:
-        return f"{self.reference.kind} {self.reference.name}"
-
-
-class Rival(NamedTuple):
-    """Another autoscaler and what it scales."""
-
-    at: ManifestObject
-    target: CrossVersionReference
-
-
 @dataclass(slots=True, kw_only=True)
 class World:
-    """Everything that is checked. `findings` are about what could not be read; `workloads` are those of files.
+    """Everything that is checked. `findings` are about what could not be read.
 
-    `only`: the policy (NAMESPACE/NAME) that alone is checked; empty: all. `settings`: those that may apply; empty where
-    none are known. `unread`: the kinds that cannot be read.
+    `only`: the policy (NAMESPACE/NAME) that alone is checked; empty: all. `settings`: those that may apply; of several
+    none is known to. `workloads`: those of files, each with a pod as its template makes it. `rivals`: other
+    autoscalers. `unread`: the kinds that cannot be read.
     """
 
     is_live: bool
@@ -96,8 +81,8 @@ class World:
     settings: list[Settings] = field(default_factory=list)
     policies: dict[Name, Read[Policy]] = field(default_factory=dict)
     hpas: dict[Name, Read[Hpa]] = field(default_factory=dict)
-    workloads: dict[tuple[str, CrossVersionReference], Workload] = field(default_factory=dict)
-    rivals: list[Rival] = field(default_factory=list)
+    workloads: dict[Target, tuple[ManifestObject, Pod]] = field(default_factory=dict)
+    rivals: dict[Target, list[ManifestObject]] = field(default_factory=lambda: defaultdict(list))
     findings: list[Finding] = field(default_factory=list)
     unread: set[str] = field(default_factory=set)
 
@@ -140,9 +125,10 @@ class World:
             reference = mapping_at(at.data, "spec", "scaleTargetRef")
             version, of_kind = reference.get("apiVersion") or "apps/v1", reference.get("kind") or "Deployment"
             target = CrossVersionReference(str(version), str(of_kind), str(reference.get("name")))
-            self.rivals.append(Rival(at, target.identity))
-        elif not self.is_live and (workload := _workload(at)) is not None:
-            self.workloads.setdefault((at.namespace, workload.reference.identity), workload)
+            self.rivals[at.namespace, target.identity].append(at)
+        elif not self.is_live and (pod := _pod(at)) is not None:
+            target = CrossVersionReference(at.api_version, at.kind, at.name)
+            self.workloads.setdefault((at.namespace, target.identity), (at, pod))
 
     def _put(
         self, into: dict[Name, Read[T]], at: ManifestObject, what: str, parse: Callable[[Mapping[str, Any]], T]
@@ -201,13 +187,12 @@ def _add_settings(world: World, at: ManifestObject) -> None:
         world.findings += [error(about, str(fault), place=place) for fault in faulty.faults]
 
 
-def _workload(at: ManifestObject) -> Workload | None:
-    """The workload that an object is; None for one without a template of pods."""
+def _pod(at: ManifestObject) -> Pod | None:
+    """A pod as a workload's template makes it; None for an object without one."""
     template = mapping_at(at.data, "spec", "template")
     if not mapping_at(template, "spec").get("containers"):
         return None
     metadata = {"name": at.name, "namespace": at.namespace, "labels": mapping_at(template, "metadata", "labels")}
     with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError):
-        pod = PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": template["spec"]}))
-        return Workload(CrossVersionReference(at.api_version, at.kind, at.name), pod, at)
+        return PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": template["spec"]}))
     return None

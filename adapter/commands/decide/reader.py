@@ -212,9 +212,8 @@ _EACH: Mapping[str, Callable[[Any], Any]] = {
     "pods": _watched(_pod),
     "endpointSlices": _watched(Decoder(EndpointSlice).decode),
     "usage": _watched(decode_usage),
-    "samples": _samples,
 }
-"""Readers of the document's keys: of whole values, and of each item in a list or mapping."""
+"""Readers of the document's keys: of whole values, and of each item in a list."""
 _REQUIRED = {
     "now": "the moment to decide for, such as 2026-01-01T12:00:00Z",
     "policy": "a WatermarkPolicy object",
@@ -268,16 +267,14 @@ def _value(key: str, value: Any, faults: list[Fault]) -> Any:
     """The value of a key of the document; what cannot be read is None, and its faults are added."""
     if key in _SINGLE:
         return _tried(_SINGLE[key], value, key, faults)
-    if key not in _EACH:
-        faults.append(Fault(str(key), value, f"is unknown here{closest(str(key), [*_SINGLE, *_EACH])}"))
-        return None
-    if isinstance(value, Mapping) and key == "samples":
-        return {name: _tried(_EACH[key], one, f"{key}.{name}", faults) for name, one in value.items()}
-    if isinstance(value, Mapping) and isinstance(value.get("items"), list):  # a List, as kubectl prints it
-        value = value["items"]
-    if isinstance(value, list) and key != "samples":
-        return [_tried(_EACH[key], one, f"{key}[{index}]", faults) for index, one in enumerate(value)]
-    faults.append(Fault(key, value, f"must be a {'mapping' if key == 'samples' else 'list'}"))
+    if key == "samples" and isinstance(value, Mapping):
+        return {name: _tried(_samples, one, f"{key}.{name}", faults) for name, one in value.items()}
+    items = value.get("items") if isinstance(value, Mapping) else value  # of a List, as kubectl prints it
+    if key in _EACH and isinstance(items, list):
+        return [_tried(_EACH[key], one, f"{key}[{index}]", faults) for index, one in enumerate(items)]
+    kinds = {"samples": "mapping"} | dict.fromkeys(_EACH, "list")
+    known = f"is unknown here{closest(str(key), [*_SINGLE, *kinds])}"
+    faults.append(Fault(str(key), value, f"must be a {kinds[key]}" if key in kinds else known))
     return None
 
 

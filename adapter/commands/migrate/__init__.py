@@ -5,7 +5,7 @@ Here the command `effective-load migrate` is declared; what runs it is imported 
 
 import argparse
 
-from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example, whole_number
+from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -16,7 +16,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--watermarks",
         metavar="PERCENT",
-        type=whole_number(99),
+        type=int,
         help="write a target as two watermarks, the low one at this percentage of it; default: strategy Ratio",
     )
 
@@ -27,6 +27,9 @@ def run(parsed: argparse.Namespace) -> int:
     from adapter.commands.migrate import write
     from adapter.commands.terminal import output
 
+    if parsed.watermarks is not None and not 0 < parsed.watermarks < 100:
+        output.complain("effective-load migrate: --watermarks: write a percentage from 1 to 99")
+        return INVALID
     objects, faults = read_files(parsed.files)
     migration = write.migrate(objects, low_percent=parsed.watermarks)
     remarks = [f"{pair.name}: {note}" for pair in migration.pairs for note in pair.notes]

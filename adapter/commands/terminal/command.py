@@ -67,17 +67,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
 
 
-def whole_number(most: int) -> Callable[[str], int]:
-    """The type of an argument that is a whole number from 1 to `most`."""
-
-    def parse(text: str) -> int:
-        if text.isascii() and text.isdecimal() and 0 < int(text[:11]) <= most:
-            return int(text)
-        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from 1 to {most}")
-
-    return parse
-
-
 def parse_version(text: str) -> tuple[int, int] | None:
     """Major and minor version of texts such as `1.34` and `v1.34.0-gke.5`."""
     match = _DIGITS.match(text)
