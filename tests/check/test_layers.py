@@ -23,6 +23,7 @@ HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
 DECISION = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io/web/decision"
 USAGE = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods"
 RIVALS = "/apis/keda.sh/v1alpha1/scaledobjects"
+CUSTOM_API = f"{API_SERVICES}/{CUSTOM[0]}"
 _DEFAULTS = Settings()
 Checked = Callable[..., Awaitable[list[str]]]
 CALM = {way: {"tolerance": "0", "stabilizationWindowSeconds": 60} for way in ("scaleUp", "scaleDown")}
@@ -120,21 +121,9 @@ async def test_a_cluster_in_order_has_no_error(checked: Checked) -> None:
     ("changes", "cause", "waiting"),
     [
         ({"/version": hang_up}, "no cluster answers: GET /version: ", "rights, installation, sources"),
-        (
-            {"/readyz": text("[-]etcd failed: reason withheld\n", 500)},
-            "no cluster answers: its etcd fails",
-            "rights, inst",
-        ),
-        (
-            {f"{API_SERVICES}/{CUSTOM[0]}": status(404, "NotFound")},
-            "it does not exist, so no HPA is answered",
-            "sources, ",
-        ),
-        (
-            {USAGE: status(503, "ServiceUnavailable")},
-            "it does not answer, so policies on cpu and",
-            "registries, policies",
-        ),
+        ({"/readyz": text("[-]etcd failed: reason withheld\n", 500)}, "no cluster answers: its etcd fails", "rights, "),
+        ({CUSTOM_API: status(404, "NotFound")}, "it does not exist, so no HPA is answered", "sources, "),
+        ({USAGE: status(503, "ServiceUnavailable")}, "it does not answer, so policies on cpu", "registries, policies"),
     ],
 )
 async def test_the_first_layer_with_an_error_makes_the_rest_wait(
@@ -155,60 +144,37 @@ async def test_a_missing_role_is_the_one_cause(api: FakeApi, checked: Checked) -
     assert error.startswith("it may not get deployments/scale.apps; apply effective-load-scales and its binding")
 
 
-@pytest.mark.parametrize(
-    ("changes", "error"),
-    [
-        ({POLICIES: status(404, "NotFound")}, "the API server has no WatermarkPolicy; apply the definition"),
-        ({HPAS: items()}, "there is no HPA web in namespace shop; write it with `effective-load migrate`"),
-        (
-            {HPAS: items(hpa("wbe"))},
-            "there is no HPA web in namespace shop, did you mean wbe?; name one of wbe",
-        ),
-        (
-            {HPAS: items(hpa(), hpa("lost", count_metric("lost")))},
-            "it asks for desired_replicas of WatermarkPolicy lost",
-        ),
-        (
-            {HPAS: items(hpa(metric={"type": "Resource", "resource": {"name": "cpu"}}))},
-            "HPA web does not ask for desired_",
-        ),
-        ({HPAS: items(hpa(behavior={}))}, "HPA web suppresses steps of up to 10 %"),
-        ({HPAS: items(hpa(active="False"))}, "it does not act (FailedGetObjectMetric): no metric"),
-        (
-            {DECISION: status(422, "Invalid", "Deployment web does not exist")},
-            "HPAs get an error instead of a count: 422 Invalid: Deployment web does not exist",
-        ),
-        (
-            {DECISION: decision(pods=["web-2"], InputsFresh="metric cpu: 1 pod without a fresh sample")},
-            "metric cpu: 1 pod without a fresh sample (web-2)",
-        ),
-        (
-            {DECISION: decision("query queue: connection refused", InputsFresh="query queue: …")},
-            "HPAs get an error: query queue: connection refused; nothing listens there",
-        ),
-        (
-            {
-                DECISION: status(403, "Forbidden", "no"),
-                POLICIES: items(policy(status="False", reason="NoDecision", message="no pod")),
-            },
-            "its status reports that it is not ready (NoDecision): no pod",
-        ),
-        (
-            {
-                RIVALS: items(
-                    {"metadata": {"name": "old", "namespace": "shop"}, "spec": {"scaleTargetRef": {"name": "web"}}}
-                )
-            },
-            "ScaledObject old scales Deployment web as well: KEDA makes an HPA of it",
-        ),
-    ],
-)
-async def test_what_keeps_a_policy_from_scaling_is_one_error(
-    api: FakeApi, checked: Checked, changes: dict[str, Any], error: str
-) -> None:
-    api.answers |= changes
-    found = [one for one in errors(await checked()) if one.startswith(error)]
-    assert len(found) == 1
+CPU = {"type": "Resource", "resource": {"name": "cpu"}}
+OLD = {"metadata": {"name": "old", "namespace": "shop"}, "spec": {"scaleTargetRef": {"name": "web"}}}
+UNREADY = policy(status="False", reason="NoDecision", message="no pod")
+CAUSES: dict[str, dict[str, Any]] = {
+    "the API server has no WatermarkPolicy; apply the definition": {POLICIES: status(404, "NotFound")},
+    "there is no HPA web in namespace shop; write it with `effective-load migrate`": {HPAS: items()},
+    "there is no HPA web in namespace shop, did you mean wbe?; name one of wbe": {HPAS: items(hpa("wbe"))},
+    "it asks for desired_replicas of WatermarkPolicy lost": {HPAS: items(hpa(), hpa("lost", count_metric("lost")))},
+    "HPA web does not ask for desired_": {HPAS: items(hpa(metric=CPU))},
+    "HPA web suppresses steps of up to 10 %": {HPAS: items(hpa(behavior={}))},
+    "it does not act (FailedGetObjectMetric): no metric": {HPAS: items(hpa(active="False"))},
+    "HPAs get an error instead of a count: 422 Invalid: no Deployment": {
+        DECISION: status(422, "Invalid", "no Deployment")
+    },
+    "metric cpu: 1 pod without a fresh sample (web-2)": {
+        DECISION: decision(pods=["web-2"], InputsFresh="metric cpu: 1 pod without a fresh sample")
+    },
+    "HPAs get an error: query queue: connection refused; nothing listens there": {
+        DECISION: decision("query queue: connection refused", InputsFresh="query queue: …")
+    },
+    "its status reports that it is not ready (NoDecision): no pod": {
+        DECISION: status(403, "Forbidden", "no"), POLICIES: items(UNREADY)
+    },
+    "ScaledObject old scales Deployment web as well: KEDA makes an HPA of it": {RIVALS: items(OLD)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cause", CAUSES)
+async def test_what_keeps_a_policy_from_scaling_is_one_error(api: FakeApi, checked: Checked, cause: str) -> None:
+    api.answers |= CAUSES[cause]
+    assert len([one for one in errors(await checked()) if one.startswith(cause)]) == 1
 
 
 async def test_a_target_scaled_to_0_by_hand_is_a_warning(api: FakeApi, checked: Checked) -> None:

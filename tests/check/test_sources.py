@@ -1,15 +1,20 @@
-"""Whether the Prometheus servers of the settings answer, and what to do where they do not."""
+"""Whether Prometheus servers answer, and what to do where they do not; why a pod has no registration that counts."""
 
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.commands.check.sources import check_prometheus
+from adapter.commands.check.sources import address, check_prometheus, why_unmatched
+from adapter.load.pods import Container, Pod
+from adapter.load.roster import Instance, Mismatch, RegistrationMatch, Roster, match_registrations
+from adapter.load.spec import Registry
 from adapter.settings import PrometheusServer
+from tests.load.kit import NOW, REGISTRY, pod
 from tests.usage import fakes
 
 
@@ -73,3 +78,70 @@ async def test_a_server_that_is_away_is_an_error_with_its_remedy() -> None:
 async def test_servers_of_the_clusters_settings_are_not_asked_from_here(prometheus: Prometheus) -> None:
     assert (await asked(prometheus[1], may_contact=False)).startswith("skipped: http://")
     assert not prometheus[0].asked
+
+
+# --- registrations ---
+
+WEB = pod("web-0", ip="10.0.0.1", host_ip="192.168.0.1")
+AT_ITS_ADDRESS = Instance(ip="10.0.0.1", port=8080)
+TWIN = replace(WEB, containers=(Container("app", ports=(8080,)),))
+
+
+@pytest.mark.parametrize(
+    ("instance", "given", "told"),
+    [
+        (replace(AT_ITS_ADDRESS, ip="10.0.0.9"), {}, "no instance is registered at its address (10.0.0.1)"),
+        (
+            replace(AT_ITS_ADDRESS, registered_at=NOW - 7200), {},
+            "10.0.0.1:8080: it was made before the pod started: a leftover of another pod at this address",
+        ),
+        (replace(AT_ITS_ADDRESS, pod_name="web-7"), {}, "10.0.0.1:8080 is registered, but as pod web-7"),
+        (
+            replace(AT_ITS_ADDRESS, pod_namespace="prod"), {},
+            "10.0.0.1:8080 is registered, but its pod is of another namespace (prod)",
+        ),
+        (replace(AT_ITS_ADDRESS, pod_uid="uid-7"), {}, "10.0.0.1:8080 is registered, but as pod uid-7"),
+        (
+            Instance(ip="10.0.0.9", metadata={"k8s.pod": "web-0"}), {},
+            "10.0.0.9 carries its name under k8s.pod; write registry.podNameKey: k8s.pod",
+        ),
+        (Instance(ip="192.168.0.1", port=30080), {}, "192.168.0.1:30080 is registered at the address"),
+        (
+            AT_ITS_ADDRESS, {"registry": replace(REGISTRY, port=9090)},
+            "10.0.0.1:8080 is registered, but its port is not the one that the policy names (registry.port: 9090)",
+        ),
+        (
+            AT_ITS_ADDRESS, {"of": replace(WEB, host_network=True)},
+            "no pod there declares its port; declare it as a containerPort",
+        ),
+        (
+            AT_ITS_ADDRESS, {"of": TWIN, "beside": (replace(TWIN, name="web-1", uid="web-1"),)},
+            "several pods have its address and port; let instances carry",
+        ),
+    ],
+)  # fmt: skip
+def test_an_instance_that_misses_its_pod_is_the_reason(instance: Instance, given: dict[str, Any], told: str) -> None:
+    assert told in reason(instance, **given)
+
+
+def reason(*instances: Instance, of: Pod = WEB, beside: tuple[Pod, ...] = (), registry: Registry = REGISTRY) -> str:
+    found = list(match_registrations([of, *beside], Roster(at=NOW, instances=instances), registry))
+    return why_unmatched(of, found, registry)
+
+
+def test_a_pod_that_is_not_ready_or_has_no_address_need_not_be_registered_yet() -> None:
+    assert reason(of=pod("web-0", ip="10.0.0.1", ready=False)).startswith("it is not Ready")
+    assert reason(of=pod("web-0")) == "it has no address yet"
+
+
+@pytest.mark.parametrize("miss", Mismatch)
+def test_every_mismatch_is_named_for_a_pod_at_that_address(miss: Mismatch) -> None:
+    matched = WEB if miss in {Mismatch.OLDER, Mismatch.REPLACED} else None
+    match = RegistrationMatch(Instance(ip="10.0.0.1", port=8080, pod_name="web-7"), matched, miss)
+    told = why_unmatched(WEB, [match], REGISTRY)
+    assert told.startswith("10.0.0.1:8080") or miss is Mismatch.ADDRESS
+
+
+def test_addresses_are_written_as_people_write_them() -> None:
+    assert address(Instance(ip="FD00::1", port=80)) == "[fd00::1]:80"
+    assert address(Instance(ip="10.0.0.1")) == "10.0.0.1"

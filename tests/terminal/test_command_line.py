@@ -1,6 +1,10 @@
-"""The command line itself: no command, a wrong one, and Ctrl-C."""
+"""The command line itself: help and examples, wrong commands, closed outputs, waits and Ctrl-C."""
 
+import argparse
+import io
 import os
+import re
+import shlex
 import signal
 import socket
 import subprocess
@@ -10,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from adapter import cli
+from adapter.commands.terminal import output
+from adapter.commands.terminal.waiting import waiting
 
 VECTOR = Path(__file__).parents[1] / "vectors" / "08-overloaded-and-out.yaml"
 HEAVY = ("aiohttp", "asyncio", "kubernetes", "msgspec", "pydantic", "prometheus_client", "rich", "structlog", "yaml")
@@ -102,3 +108,53 @@ def test_ctrl_c_ends_a_command_without_a_traceback(tmp_path: Path) -> None:
         asked.close()
     assert process.returncode == 130
     assert "Traceback" not in said
+
+
+LINES = [
+    pytest.param(part.strip(), id=f"{command.name}: {part.strip()[:60]}")
+    for command in cli.COMMANDS
+    for example in command.examples
+    for part in re.split(r"[|&;]|\$\(|\)\"", example.line)
+    if "effective-load" in part
+]
+
+
+@pytest.mark.parametrize("line", LINES)
+def test_an_example_is_a_command_line_that_parses(line: str) -> None:
+    words = shlex.split(line.partition(" > ")[0].removeprefix("kubectl "))
+    assert words[0] == "effective-load"
+    assert cli.argument_parser().parse_args(words[1:]).run is not None
+
+
+def test_arguments_that_do_not_parse_have_the_status_of_invalid_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in ([], ["decide"], ["explain", "x", "--no-such-option"], ["nothing"]):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(arguments)
+        assert ended.value.code == cli.INVALID
+    said = capsys.readouterr().err
+    assert "usage: effective-load" in said
+    assert all(f"\n    {command.name}" in said for command in cli.COMMANDS)
+
+
+def test_a_terminal_without_a_character_gets_another_one_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="latin-1")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command")
+    parser.set_defaults(run=lambda _: output.print_line("web \u2192 12"))
+    monkeypatch.setattr(cli, "argument_parser", lambda _: parser)
+    cli.main(["check"])
+    assert terminal.buffer.getvalue() == b"web ? 12\n"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_wait_is_shown_on_a_terminal_only(
+    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
+    with waiting("asking the server"):
+        pass
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert ("asking the server" in err) is terminal
