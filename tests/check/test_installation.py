@@ -1,6 +1,5 @@
 """What is installed: Deployments, settings, APIServices and their CA, clocks and versions, ready servers."""
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,6 +18,7 @@ from adapter.commands.check.installation import (
 from adapter.commands.check.report import Finding
 from adapter.kube.session import Session
 from adapter.settings import Settings, parse_settings
+from tests.explain.kit import answer
 from tests.kube.fake import FakeApi, status, text
 
 DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -30,10 +30,6 @@ OURS = ("effective-load", "effective-load")
 
 def lines(findings: Iterable[Finding]) -> list[str]:
     return [f"{one.level.value}: {one}" for one in findings]
-
-
-def answer(body: Any) -> Any:
-    return text(json.dumps(body))
 
 
 def deployment(component: str = "server", namespace: str = "metrics", **more: Any) -> dict[str, Any]:

@@ -1,21 +1,20 @@
 """A check of a cluster: layers, causes first; the layers below an error wait."""
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from adapter.commands.check.installation import CUSTOM
 from adapter.commands.check.report import lines
 from adapter.commands.check.run import check_cluster
 from adapter.policy.behavior import count_metric
 from adapter.settings import Settings
+from lab.harness.objects import kubeconfig
 from tests.check.test_installation import API_SERVICES, api_service
 from tests.check.test_rights import REVIEWS, Rights
-from tests.explain.kit import answered, document
+from tests.explain.kit import answer, answered, document, items
 from tests.kube.fake import FakeApi, hang_up, status, text
 
 POLICIES = "/apis/effective-load.io/v1alpha1/watermarkpolicies"
@@ -27,14 +26,6 @@ CUSTOM_API = f"{API_SERVICES}/{CUSTOM[0]}"
 _DEFAULTS = Settings()
 Checked = Callable[..., Awaitable[list[str]]]
 CALM = {way: {"tolerance": "0", "stabilizationWindowSeconds": 60} for way in ("scaleUp", "scaleDown")}
-
-
-def answer(body: Any) -> Any:
-    return text(json.dumps(body))
-
-
-def items(*found: Any) -> Any:
-    return answer({"items": found})
 
 
 def policy(name: str = "web", **ready: str) -> dict[str, Any]:
@@ -88,17 +79,7 @@ async def api() -> AsyncIterator[FakeApi]:
 @pytest.fixture
 def checked(api: FakeApi, tmp_path: Path) -> Checked:
     """The lines that a check prints."""
-    named = {"name": "tests"}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "tests",
-        "users": [{**named, "user": {"token": "t"}}],
-        "clusters": [{**named, "cluster": {"server": api.url}}],
-        "contexts": [{**named, "context": {"cluster": "tests", "user": "tests"}}],
-    }
-    path = tmp_path / "kubeconfig"
-    path.write_text(yaml.safe_dump(config))
+    path = kubeconfig(tmp_path / "kubeconfig", api.url, b"", "t")
 
     async def run(settings: Settings | None = _DEFAULTS, policy: str = "", verbose: bool = False) -> list[str]:
         return list(lines(await check_cluster(settings, policy, str(path)), verbose=verbose))

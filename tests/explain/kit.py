@@ -14,6 +14,7 @@ from adapter.commands.explain.read import Explained
 from adapter.policy.behavior import count_metric
 from adapter.policy.hpa import parse_hpa
 from adapter.runtime.times import format_time
+from tests.kube.fake import text
 
 VECTORS = Path(__file__).parents[1] / "vectors"
 
@@ -22,6 +23,16 @@ def document(name: str = "08-overloaded-and-out") -> dict[str, Any]:
     """The document of a test vector."""
     given: dict[str, Any] = yaml.safe_load((VECTORS / f"{name}.yaml").read_text())
     return given
+
+
+def answer(body: Any) -> Any:
+    """An API server's answer with this JSON."""
+    return text(json.dumps(body))
+
+
+def items(*found: Any) -> Any:
+    """Its answer with a list of objects."""
+    return answer({"items": found})
 
 
 def hpa_object(**spec: Any) -> dict[str, Any]:

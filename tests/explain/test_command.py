@@ -1,7 +1,6 @@
 """`effective-load explain` against an API server that the test plays: the page, errors with advice, saving."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,13 @@ import yaml
 from adapter.cli import FAILED, INVALID, NO_DECISION, OK, main
 from adapter.commands.decide.reader import decision_json, read_document
 from adapter.telemetry import logs
-from tests.explain.kit import answered, document, hpa_object
-from tests.kube.fake import FakeApi, status, text
+from tests.explain.kit import answer, answered, document, hpa_object, items
+from tests.kube.fake import FakeApi, status
 
 POLICY = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies"
 DECISION = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io/web/decision"
 HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers"
 REASONS = {403: "Forbidden", 404: "NotFound", 409: "Conflict", 422: "Invalid", 503: "ServiceUnavailable"}
-
-
-def items(*found: Any) -> Any:
-    return text(json.dumps({"items": found}))
 
 
 @pytest.fixture
@@ -32,7 +27,7 @@ async def api() -> AsyncIterator[FakeApi]:
     async with FakeApi() as api:
         api.answers |= {
             POLICY: items(policy),
-            DECISION: text(json.dumps(answered())),
+            DECISION: answer(answered()),
             HPA: items(hpa_object()),
         }
         yield api
@@ -119,7 +114,7 @@ async def test_a_name_that_cannot_be_one_is_the_only_error(run: Run, arguments: 
 
 
 @pytest.mark.parametrize(
-    ("path", "answer"),
+    ("path", "given"),
     [
         (DECISION, {"decision": {"current": "two"}, "document": {}}),
         (DECISION, {"decision": {}}),
@@ -130,8 +125,8 @@ async def test_a_name_that_cannot_be_one_is_the_only_error(run: Run, arguments: 
     ],
     ids=["values", "keys", "list", "document", "policy", "HPA"],
 )
-async def test_no_python_error_reaches_a_person(run: Run, path: str, answer: Any) -> None:
-    run.api.answers[path] = text(json.dumps(answer))
+async def test_no_python_error_reaches_a_person(run: Run, path: str, given: Any) -> None:
+    run.api.answers[path] = answer(given)
     assert await run("web") in {OK, FAILED}
     assert "WatermarkPolicy shop/web" in run.out
     for word in ("Error", "Expected", "object is not", "Object", "None", "Traceback"):
@@ -169,9 +164,9 @@ async def test_why_there_is_no_decision_is_said(run: Run, code: int, message: st
 
 
 async def test_a_usage_in_nano_units_is_shown_rounded(run: Run) -> None:
-    answer: dict[str, Any] = answered()
-    answer["decision"]["pods"][0]["usage"] = {"cpu": "1090909091n"}
-    run.api.answers[DECISION] = text(json.dumps(answer))
+    given: dict[str, Any] = answered()
+    given["decision"]["pods"][0]["usage"] = {"cpu": "1090909091n"}
+    run.api.answers[DECISION] = answer(given)
     assert await run("web") == OK
     assert "1091m" in run.out
     assert "1090909091n" not in run.out
@@ -180,7 +175,7 @@ async def test_a_usage_in_nano_units_is_shown_rounded(run: Run) -> None:
 async def test_a_decision_that_is_an_error_exits_with_3(run: Run) -> None:
     given = document()
     del given["usage"]
-    run.api.answers[DECISION] = text(json.dumps(answered(given)))
+    run.api.answers[DECISION] = answer(answered(given))
     assert await run("web") == NO_DECISION
     assert "HPAs get an error: " in run.out
 
@@ -218,8 +213,8 @@ async def test_watch_needs_a_terminal(run: Run) -> None:
 
 
 async def test_control_characters_of_others_do_not_reach_the_terminal(run: Run) -> None:
-    answer: dict[str, Any] = answered()
-    answer["decision"]["explanation"][0] = "\x1b[2J[bold]x"
-    run.api.answers[DECISION] = text(json.dumps(answer))
+    given: dict[str, Any] = answered()
+    given["decision"]["explanation"][0] = "\x1b[2J[bold]x"
+    run.api.answers[DECISION] = answer(given)
     assert await run("web") == OK
     assert "\N{REPLACEMENT CHARACTER}[2J[bold]x" in run.out

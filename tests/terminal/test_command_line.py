@@ -16,6 +16,7 @@ import pytest
 from adapter import cli
 from adapter.commands.terminal import output
 from adapter.commands.terminal.waiting import waiting
+from lab.harness.objects import kubeconfig
 
 VECTOR = Path(__file__).parents[1] / "vectors" / "08-overloaded-and-out.yaml"
 HEAVY = ("aiohttp", "asyncio", "kubernetes", "msgspec", "pydantic", "prometheus_client", "rich", "structlog", "yaml")
@@ -86,18 +87,13 @@ def test_a_closed_pipe_ends_a_command_quietly_with_its_own_status(arguments: str
 def test_ctrl_c_ends_a_command_without_a_traceback(tmp_path: Path) -> None:
     """Against an API server that accepts connections and never answers."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(
-            "apiVersion: v1\nkind: Config\ncurrent-context: a\ncontexts: [{name: a, context: {cluster: a, user: a}}]\n"
-            f"users: [{{name: a, user: {{}}}}]\nclusters: [{{name: a, cluster: {{server: 'http://127.0.0.1:"
-            f"{silent.getsockname()[1]}'}}}}]\n"
-        )
+        config = kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{silent.getsockname()[1]}", b"", "t")
         # A shell's background jobs ignore the signal, and their children do.
         heeding = (
             "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
             "runpy.run_module('adapter.cli', run_name='__main__')"
         )
-        command = [sys.executable, "-c", heeding, "check", "--kubeconfig", str(kubeconfig)]
+        command = [sys.executable, "-c", heeding, "check", "--kubeconfig", str(config)]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=dict(os.environ)
         )
