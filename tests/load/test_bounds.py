@@ -1,38 +1,17 @@
 """The bounds of the load: watermarks, the two readings of the lower bound, the one sum of the upper bound."""
 
-from fractions import Fraction
+from dataclasses import replace
 from typing import Literal
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from adapter.load.assessment import Decision, HeldBy, Verdict
+from adapter.load.assessment import HeldBy
 from adapter.load.decide import decide
-from adapter.load.memory import Memory
-from adapter.load.pods import Pod
-from adapter.load.samples import UNCOUNTED, Point, QuerySamples, Samples
-from adapter.load.spec import Metric, Policy, Query
-from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, nano, out, pod, policy, queue, same, scale, usage
+from adapter.load.pods import Owner, Pod
+from adapter.load.spec import Policy, PulledOut, Target
+from tests.load.kit import BOUNDS, NOW, TARGET, assess_and_decide, cpu, out, pod, policy, same, scale, usage
 
 BAND = policy(cpu("1200m", "400m"))
-
-
-def decided(count: int, load: str | None, *others: Pod, rule: Policy = BAND, **changes: object) -> Decision:
-    """The decision for so many pods of a load; the others have no sample."""
-    pods, loads = same(count, load)
-    return assess_and_decide(rule, [*pods, *others], usage(loads), **changes)[1]  # type: ignore[arg-type]
-
-
-class TestTolerance:
-    @given(st.integers(1, 60), st.integers(1, 10**11))
-    def test_the_count_carries_the_load_at_high_and_is_no_more_than_low_allows(self, n: int, each: int) -> None:
-        found, high, low = decided(n, f"{each}n"), nano("1200m"), nano("400m")
-        assert found.desired is not None
-        if found.verdict is Verdict.ABOVE:
-            assert min(1000, found.desired) * high >= min(n * each, 1000 * high) > (found.desired - 1) * high
-        if found.verdict is Verdict.BELOW:
-            assert found.desired == max(1, n * each // low)
 
 
 class TestUpperBound:
@@ -55,60 +34,12 @@ class TestUpperBound:
             assert decision.desired in {9, 10}
 
 
-class TestHolds:
-    """Nothing shrinks on samples from before the adapter started or the count rose."""
-
-    def test_a_rise_since_the_assessment_counts(self) -> None:
-        pods, loads = same(9, "100m")
-        assessment, decision = assess_and_decide(BAND, pods, usage(loads))
-        assert decision.desired == 2
-        later = decide(assessment, scale(12), BOUNDS, NOW + 1)
-        assert (later.desired, later.held_by) == (12, HeldBy.WARMING_UP)
-
-
-RPS = Metric(name="rps", query=Query(name="rps"), high=Fraction(nano("1200m")), low=Fraction(nano("400m")))
-
-
-def counted(values: dict[str, tuple[str, int | None]], window: float = 60.0) -> Samples:
-    """A query's answer: by pod a value and the number of samples in its window."""
-    points = {name: Point(NOW - 10, nano(value), count) for name, (value, count) in values.items()}
-    return Samples(queries={"rps": QuerySamples(pods=points, window=window, fetched_at=NOW - 1)})
-
-
-class TestWindows:
-    """A rate divides by its whole window however few samples that holds: its bound counts on the way down."""
-
-    @pytest.mark.parametrize(("ago", "held_by"), [(59, HeldBy.WARMING_UP), (61, HeldBy.WARMING_UP), (200, None)])
-    def test_windows_that_cannot_be_counted_shrink_nothing_for_a_window_after_a_start(
-        self, ago: float, held_by: HeldBy | None
-    ) -> None:
-        pods, _ = same(10, None)
-        samples = counted({one.name: ("10m", UNCOUNTED) for one in pods})
-        memory = Memory(started_at=NOW - ago)
-        decision = assess_and_decide(policy(RPS), pods, samples, memory=memory)[1]
-        assert (decision.desired == 10) is (held_by is not None)
-
-    def test_after_a_gap_of_any_length_they_shrink_nothing_for_a_window(self) -> None:
-        pods, _ = same(10, None)
-        memory = Memory()
-        for later, count in ((0, 1), (400, 10), (430, 10), (460, 1)):
-            points = {one.name: Point(NOW + later - 10, nano("10m"), UNCOUNTED) for one in pods}
-            samples = Samples(queries={"rps": QuerySamples(pods=points, window=60.0, interval=30.0, fetched_at=NOW)})
-            assessment, decision = assess_and_decide(policy(RPS), pods, samples, memory=memory, now=NOW + later)
-            memory = assessment.memory
-            assert decision.desired == count
-
-
-class TestTotals:
-    @pytest.mark.parametrize(("reads", "desired"), [((), 2), (("web-0",), 2), (("web-0", "web-1"), 10), ("all", 2)])
-    def test_a_query_that_reads_some_pods_and_not_others_holds(self, reads: object, desired: int) -> None:
-        """One of several speaks for all, as the leader of a group does; none: something else counts their load."""
-        pods, _ = same(10, None)
-        names = frozenset(one.name for one in pods) if reads == "all" else frozenset(reads)  # type: ignore[call-overload]
-        samples = Samples(
-            queries={"queue": QuerySamples(total=Point(NOW - 10, nano("100")), targets=dict.fromkeys(names, 1))}
-        )
-        assert assess_and_decide(policy(queue("100", "50")), pods, samples)[1].desired == desired
+def test_a_rise_since_the_assessment_counts() -> None:
+    pods, loads = same(9, "100m")
+    assessment, decision = assess_and_decide(BAND, pods, usage(loads))
+    assert decision.desired == 2
+    later = decide(assessment, scale(12), BOUNDS, NOW + 1)
+    assert (later.desired, later.held_by) == (12, HeldBy.WARMING_UP)
 
 
 class TestConverging:
@@ -133,3 +64,39 @@ class TestConverging:
         assert decision.desired == grown
         fresh = usage(dict.fromkeys((one.name for one in more), "600m"), at=NOW + 40)
         assert assess_and_decide(rule, more, fresh, memory=again.memory, now=NOW + 41)[1].desired == grown + multiple
+
+
+LOWEST = -(2**31)
+FIRST = replace(BAND, pulled_out=PulledOut(replace_after=0, delete_first=True))
+
+
+OTHER_SET = pod("web-0", owner=Owner("ReplicaSet", "web-xyz"), template_hash="xyz")
+
+
+def desired(*changed: Pod, rule: Policy = FIRST, target: Target | None = TARGET, cost: int = LOWEST) -> int | None:
+    """The count asked for of 10 pods at 300m, four of them out and marked; the changed stand in for those they name."""
+    pods = {f"web-{n}": pod(f"web-{n}") for n in range(6)}
+    pods |= {f"out-{n}": out(f"out-{n}", deletion_cost=cost) for n in range(4)}
+    pods |= {one.name: one for one in changed}
+    _, decision = assess_and_decide(
+        rule,
+        list(pods.values()),
+        usage({name: "0" if name.startswith("out") else "300m" for name in pods}),
+        target=target,
+    )
+    return decision.desired
+
+
+def test_pods_leave_the_count_where_they_are_certainly_deleted_first() -> None:
+    assert desired() == desired(rule=BAND) == 4
+    assert desired(pod("web-6", deletion_cost=LOWEST, deleting=True)) == 4
+    assert desired(cost=0) == desired(cost=5) == desired(out("out-0")) == desired(target=None) == 8
+    assert desired(pod("web-0", deletion_cost=LOWEST)) == desired(OTHER_SET) == 8
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet", "Rollout"])
+def test_only_a_deployments_pods_are_counted_on_to_go_first(kind: str) -> None:
+    owner = Owner(kind, "web", "target")
+    names = [*(f"web-{n}" for n in range(6)), *(f"out-{n}" for n in range(4))]
+    made = [replace(out(n, deletion_cost=LOWEST) if n.startswith("out") else pod(n), owner=owner) for n in names]
+    assert desired(*made, target=replace(TARGET, kind=kind)) == 8

@@ -30,12 +30,6 @@ def memory_of(of: Capacity | None = Capacity.LIMIT, containers: tuple[str, ...] 
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def of_containers(**loads: str) -> Samples:
-    """A pod web-0 whose containers use so much CPU."""
-    used = {name: {"cpu": nano(load)} for name, load in loads.items()}
-    return Samples(ResourceSamples(pods={"web-0": PodUsage(NOW - 10, 15.0, used)}))
-
-
 def container(name: str, *, running: bool | None = True, **limits: str) -> Container:
     return Container(name, limits={resource: nano(limit) for resource, limit in limits.items()}, running=running)
 
@@ -65,23 +59,6 @@ TWO = (container("app"), container("sidecar"))
 
 
 class TestSamples:
-    @pytest.mark.parametrize(
-        ("containers", "metric", "used", "expected"),
-        [
-            pytest.param(TWO, cpu(), {"app": "1", "sidecar": "200m"}, "1200m", id="the sum over its containers"),
-            pytest.param(TWO, APP, {"app": "1", "sidecar": "200m"}, "1", id="named containers alone count"),
-            pytest.param(
-                (container("app"), container("done", running=False)), cpu(), {"app": "1"}, "1", id="one does not run"
-            ),
-            pytest.param((container("app"),), cpu(), {"app": "1", "stray": "7"}, "1", id="one is not the pod's"),
-            pytest.param((), cpu(), {"app": "1", "sidecar": "200m"}, "1200m", id="its containers are not known"),
-        ],
-    )
-    def test_a_pods_sample_is_the_sum_over_its_running_containers(
-        self, containers: tuple[Container, ...], metric: Metric, used: dict[str, str], expected: str
-    ) -> None:
-        assert sample(metric, pod(containers=containers), of_containers(**used), {}, NOW).usage == nano(expected)
-
     @pytest.mark.parametrize(
         ("one", "metric", "resource", "lacking"),
         [
@@ -161,6 +138,14 @@ class TestLastSamples:
             answers.append((decision.desired, decision.held_by))
         assert answers == [(10, HeldBy.MISSING)] * 4
         assert memory.metric("cpu").last["uid-hot"] == LastSample(NOW - 10, nano("20"))
+
+
+def test_a_query_by_name_prefix_brings_pods_of_others_which_are_dropped() -> None:
+    there = [pod(f"web-{i}") for i in range(4)]
+    values = dict.fromkeys((one.name for one in there), "120") | {"web-0-canary": "9k", "web-10": "9k"}
+    points = {name: Point(NOW - 10, nano(value)) for name, value in values.items()}
+    found = measured(RPS, there, Samples(queries={"rps": QuerySamples(pods=points, fetched_at=NOW)}))
+    assert (found.n, found.usage, found.raw) == (4, nano("120"), nano("120"))
 
 
 class TestCapacity:

@@ -81,6 +81,13 @@ def test_a_service_total_is_named_with_its_share() -> None:
     assert "queue: 2 pods share 240, 120 each, above the high watermark 85" in text
 
 
+def test_throttled_pods_are_named() -> None:
+    pods = [pod(f"web-{index}", limits={"cpu": "1500m"}) for index in range(10)]
+    text, _, decision = told(BAND, pods, usage(dict.fromkeys((one.name for one in pods), "1455m")))
+    assert "97% of their limit: the load is more than it shows" in text
+    assert decision.desired == 16
+
+
 def test_doubt_is_explained() -> None:
     rule = policy(cpu("1200m", "400m"), registry=REGISTRY)
     pods = [pod(f"p{i}", ip=f"10.0.0.{i}") for i in range(10)]

@@ -5,9 +5,8 @@ from fractions import Fraction
 
 import pytest
 
-from adapter.load.assessment import Assessment, Decision
 from adapter.load.samples import Point, QuerySamples, Samples
-from adapter.load.spec import Metric, Policy, Query
+from adapter.load.spec import Metric, Query
 from tests.load.kit import NOW, assess_and_decide, cpu, nano, policy, same, usage
 
 PLAN = Metric(name="plan", query=Query(name="plan"), high=Fraction(nano("100")), floor=True)
@@ -20,14 +19,6 @@ def with_plan(samples: Samples, plan: str | None, *, age: float = 10.0, **more: 
     if plan is not None:
         answer = QuerySamples(total=Point(NOW - age, nano(plan)), fetched_at=NOW - age)
     return replace(samples, queries={**samples.queries, "plan": replace(answer, **more)})  # type: ignore[arg-type]
-
-
-def decided(
-    count: int, load: str | None, plan: str | None, rule: Policy | None = None, **more: object
-) -> tuple[Assessment, Decision]:
-    pods, loads = same(count, load)
-    samples = with_plan(usage(loads), plan)
-    return assess_and_decide(rule or policy(CPU, PLAN), pods, samples, **more)  # type: ignore[arg-type]
 
 
 class TestWhenItFails:
@@ -56,10 +47,8 @@ class TestWhenItFails:
             "sum the query up, or take floor away"
         )
 
-    def test_a_floor_that_answers_has_no_condition(self) -> None:
-        assert not decided(6, "300m", "550")[0].conditions
-
     def test_its_old_sample_does_not_make_the_others_look_old(self) -> None:
         pods, loads = same(6, "300m")
         assessment, _ = assess_and_decide(policy(CPU, PLAN), pods, with_plan(usage(loads), "550", age=80))
         assert assessment.sampled_at == NOW - 10
+        assert not assessment.conditions

@@ -102,11 +102,7 @@ class TestRegistrations:
         )
         assert match.mismatch is Mismatch.NAMESPACE
 
-    @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
-    def test_an_address_reused_after_a_pod_finished_is_the_new_pods(self, phase: str) -> None:
-        pods = [pod("old", ip="10.0.0.1", phase=phase, ready=False), pod("new", ip="10.0.0.1")]
-        assert set(found(Instance(ip="10.0.0.1"), pods=pods)) == {"uid-new"}
-
-    def test_address_of_deleting_pod_is_the_new_pods(self) -> None:
-        pods = [replace(pod("old", ip="10.0.0.1"), deleting=True), pod("new", ip="10.0.0.1")]
+    @pytest.mark.parametrize("changes", [{"phase": "Failed"}, {"phase": "Succeeded"}, {"deleting": True}])
+    def test_an_address_reused_after_a_pod_ended_is_the_new_pods(self, changes: dict[str, object]) -> None:
+        pods = [replace(pod("old", ip="10.0.0.1"), **changes), pod("new", ip="10.0.0.1")]  # type: ignore[arg-type]
         assert set(found(Instance(ip="10.0.0.1"), pods=pods)) == {"uid-new"}

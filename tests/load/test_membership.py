@@ -7,18 +7,18 @@ import pytest
 from adapter.load.memory import Memory, PodMemory
 from adapter.load.pods import Container, Pod, PodAssessment, PodCondition, PodState
 from adapter.load.roster import Instance, Roster
+from adapter.load.samples import Samples
 from adapter.load.spec import Policy, Registry
-from tests.load.kit import NOW, out, pod, policy, roster
-from tests.load.registering import REGISTERED, Registering, classified
+from tests.load.kit import NOW, REGISTRY, assess_and_decide, out, pod, policy, roster
 
-POLICY = policy()
+POLICY, REGISTERED = policy(), policy(registry=REGISTRY)
 S = PodState
 
 
 def state(one: Pod, rule: Policy = POLICY, listed: Roster | None = None, memory: Memory | None = None) -> PodAssessment:
     """The classification of one pod among a serving one, so that believing is never the question."""
-    other = pod("other", ip="10.0.0.99")
-    return classified(rule, [one, other], listed, memory)[one.name]
+    pods = [one, pod("other", ip="10.0.0.99")]
+    return assess_and_decide(rule, pods, Samples(), listed=listed, memory=memory)[0].pods[0]
 
 
 HERE, OTHER = "10.0.0.1", "10.0.0.99"
@@ -97,10 +97,11 @@ class TestExplicitEvidence:
         assert state(pod(ip="10.0.0.1"), REGISTERED, listed).state is S.SERVING
 
 
-class TestAbsence:
-    def test_a_service_that_matches_no_pod_is_a_problem_once_the_grace_is_over(self) -> None:
-        shop = Registering(REGISTERED, [pod("a", ip="10.0.0.1"), young(170)])
-        shop.answer("a", "web-0", after=9)
-        assert shop.problem == ""
-        shop.answer("a", "web-0", after=1)
-        assert shop.problem == "registry nacos lists no pod of this target: check the service name 'com.shop.web'"
+def test_a_service_that_matches_no_pod_is_a_problem_once_the_grace_is_over() -> None:
+    for ready_for, problem in (
+        (179, None),
+        (180, "registry nacos lists no pod of this target: check the service name 'com.shop.web'"),
+    ):
+        pods = [pod("a", ip=OTHER), young(ready_for)]
+        assessment, _ = assess_and_decide(REGISTERED, pods, Samples(), listed=roster())
+        assert assessment.conditions.get("RegistryDataValid") == problem

@@ -1,7 +1,6 @@
 """Pacing: velocity, cooldown, schedules and fallback, in their order."""
 
 from dataclasses import replace
-from zoneinfo import ZoneInfo
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 from adapter.load.assessment import HeldBy, Limited
 from adapter.load.decide import decide, limit_rate
 from adapter.load.schedule import ScheduleLimits
-from adapter.load.spec import Schedule, Seconds, Velocity
+from adapter.load.spec import Seconds, Velocity
 from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, policy, same, scale, usage
 
 BAND = policy(cpu("1200m", "400m"))
@@ -23,24 +22,12 @@ def test_velocity_never_moves_away_from_the_wanted_count_nor_past_it(current: in
     assert (desired == current) is (wanted == current or percent == 0)
 
 
-LUNCH = Schedule(name="lunch", cron="* * * * *", zone=ZoneInfo("UTC"), duration=3600, minimum=20)
-"""A schedule that is open now."""
-
-
-class TestDecisions:
-    def test_a_policy_that_is_held_keeps_the_count_until_then(self) -> None:
-        pods, loads = same(5, "2400m")
-        for until, expected in ((NOW + 1, (5, HeldBy.MODE)), (NOW, (20, HeldBy.SCHEDULE))):
-            rule = replace(BAND, schedules=(LUNCH,), hold_until=until)
-            _, decision = assess_and_decide(rule, pods, usage(loads))
-            assert (decision.desired, decision.held_by) == expected
-
-    def test_a_scaling_since_the_assessment_counts_for_the_cooldown(self) -> None:
-        rule = replace(BAND, cooldown=Seconds(down=60))
-        made, loads = same(5, "200m")
-        assessment, before = assess_and_decide(rule, made, usage(loads))
-        assert before.desired == 2
-        seen = decide(assessment, scale(4), BOUNDS, NOW + 5)
-        assert (seen.desired, seen.held_by) == (4, HeldBy.COOLDOWN)
-        told = decide(assessment, scale(5), replace(BOUNDS, last_scale=NOW + 1), NOW + 5)
-        assert (told.desired, told.held_by) == (5, HeldBy.COOLDOWN)
+def test_a_scaling_since_the_assessment_counts_for_the_cooldown() -> None:
+    rule = replace(BAND, cooldown=Seconds(down=60))
+    made, loads = same(5, "200m")
+    assessment, before = assess_and_decide(rule, made, usage(loads))
+    assert before.desired == 2
+    seen = decide(assessment, scale(4), BOUNDS, NOW + 5)
+    assert (seen.desired, seen.held_by) == (4, HeldBy.COOLDOWN)
+    told = decide(assessment, scale(5), replace(BOUNDS, last_scale=NOW + 1), NOW + 5)
+    assert (told.desired, told.held_by) == (5, HeldBy.COOLDOWN)

@@ -9,7 +9,7 @@ from adapter.load.decide import decide
 from adapter.load.pods import Pod
 from adapter.load.roster import Roster
 from adapter.load.samples import ResourceSamples, Samples, time_text
-from adapter.load.spec import Bounds, Mode, Query
+from adapter.load.spec import Bounds, Mode
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -19,23 +19,13 @@ from tests.load.kit import (
     nano,
     pod,
     policy,
-    queue,
     roster,
     same,
     scale,
-    total,
     usage,
 )
 
 BAND = policy(cpu("1200m", "400m"))
-
-
-def test_the_largest_proposal_wins_and_its_metric_is_told() -> None:
-    rule = policy(queue("100"), replace(queue("100"), name="calls", query=Query(name="calls")))
-    samples = Samples(queries={**total("300").queries, **total("500", "calls").queries})
-    _, decision = assess_and_decide(rule, same(2, None)[0], samples)
-    assert decision.outcome is not None
-    assert (decision.desired, decision.outcome.metric.name, len(decision.outcomes)) == (5, "calls", 2)
 
 
 class TestBoundsAndModes:

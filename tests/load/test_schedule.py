@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.schedule import ScheduleLimits, limits_at, schedule_windows
+from adapter.load.schedule import limits_at, schedule_windows
 from adapter.load.spec import Schedule
 
 BERLIN, SHANGHAI, UTC = ZoneInfo("Europe/Berlin"), ZoneInfo("Asia/Shanghai"), ZoneInfo("UTC")
@@ -62,13 +62,6 @@ FROM_ONE = schedule("0 1 * * *", hours=3, zone=BERLIN)
 )
 def test_a_window_is_open_from_its_start_to_before_its_end(planned: Schedule, when: float, *, is_open: bool) -> None:
     assert floor(when, planned) == (20 if is_open else None)
-
-
-def test_the_next_window_is_known_beforehand() -> None:
-    now = at("2026-11-20T10:59:00")
-    known = schedule_windows([LUNCH], now)
-    assert [window.start for window in known] == [at("2026-11-20T11:00:00")]
-    assert limits_at(known, now + 60) == ScheduleLimits(floor=20, floor_of=LUNCH.name)
 
 
 @pytest.mark.parametrize("minutes", [1, 5, 30])

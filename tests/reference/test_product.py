@@ -45,10 +45,18 @@ def test_random_documents_are_decided_as_by_the_model(first: int) -> None:
 @cache
 def vectors() -> dict[str, dict[str, Any]]:
     table = yaml.load((HERE / "vectors.yaml").read_text(), yaml.CSafeLoader)["vectors"]
-    return {vector["name"]: json.loads(json.dumps(vector["document"])) for vector in table}
+    return {vector["name"]: json.loads(json.dumps(vector)) for vector in table}
 
 
-def test_the_pages_vectors_are_decided_as_by_the_model() -> None:
-    for name, given in vectors().items():
-        model, product = answers(given)
+def test_the_pages_vectors_have_the_specified_answer_by_model_and_product() -> None:
+    for name, vector in vectors().items():
+        model, product = answers(vector["document"])
         assert product == model, name
+        expected, error = vector["expect"], decided_by_model(vector["document"])["error"]
+        assert model["desiredReplicas"] == expected.get("desiredReplicas"), name
+        assert (error is not None) is ("error" in expected), name
+        assert expected.get("error", True) is True or expected["error"] in (error or ""), name
+
+
+def test_every_row_of_the_page_has_a_vector() -> None:
+    assert {int(name[:2]) for name in vectors()} == {*range(1, 31), *range(32, 35), *range(36, 48)}
