@@ -175,8 +175,7 @@ class Engine:
             await asyncio.sleep(LINKS_SECONDS)
 
     def _publish_objects(self) -> None:
-        targets, pods = self.index.pods_metric_targets(self._targets.resource), self.index.pods.namespaces()
-        self.snapshots.swap(replace(self.snapshots.current, pods_metric_targets=targets, pods=pods, synced=True))
+        self.snapshots.swap(replace(self.snapshots.current, pods=self.index.pods.namespaces(), synced=True))
 
     def _publish_queries(self) -> None:
         queries = {result.name: result for result in self._prometheus.named_results()}

@@ -15,7 +15,7 @@ class ServerProcess(Process):
     def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
         super().__init__(settings, session, metrics)
         self._started, self._latest = settings, settings
-        self._upstreams = Upstreams(settings.upstreams, settings.prometheus.queries, metrics)
+        self._upstreams = Upstreams(settings.upstreams, metrics)
         self._api = ApiServer(
             snapshots=self.engine.snapshots,
             session=session,
@@ -30,7 +30,6 @@ class ServerProcess(Process):
         self.ready |= self._api.ready
         self.warnings |= {
             **self._api.warnings,
-            "upstreams": self._upstreams.warning,
             "settings": self._restart_warning,
         }
 
@@ -40,7 +39,6 @@ class ServerProcess(Process):
         self._latest = settings
         served = {"external_metrics": settings.server.external_metrics}
         self._api.apply_settings(self._started.server.model_copy(update=served))
-        self._upstreams.apply_settings(settings.upstreams, settings.prometheus.queries)
 
     def _restart_warning(self) -> str | None:
         """Which settings wait for a restart. It is no fault of readiness: every replica would fail at once."""

@@ -75,16 +75,6 @@ class PolicyView:
         return Reason.INVALID if self.undefined_metrics else Reason.NO_DECISION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodsMetricTarget:
-    """An HPA with a Pods metric: its scale target, the metric, and the average value it targets (nano-units)."""
-
-    hpa: str
-    target: TargetKey | None
-    metric: str
-    average: int
-
-
 class PodStore(dict[str, Pod]):
     """A namespace's pods by name; the last changed one comes last."""
 
@@ -122,13 +112,12 @@ def selecting(selector: LabelSelector | None) -> Callable[[Pod], bool]:
 class Snapshot:
     """All policies, the results of all named queries, and all pods.
 
-    `pods_metric_targets` and `pods` are by namespace. `synced` is true once every Kubernetes cache was listed, or
-    refused, and every policy known by then was evaluated. Indexes are built on first use.
+    `pods` are by namespace. `synced` is true once every Kubernetes cache was listed, or refused, and every policy known
+    by then was evaluated. Indexes are built on first use.
     """
 
     policies: Mapping[Key, PolicyView] = field(default_factory=dict)
     queries: Mapping[str, NamedQueryResult] = field(default_factory=dict)
-    pods_metric_targets: Mapping[str, tuple[PodsMetricTarget, ...]] = field(default_factory=dict)
     pods: Mapping[str, PodStore] = field(default_factory=dict)
     synced: bool = False
 

@@ -47,36 +47,30 @@ class RequestheaderConfig:
     extra_prefixes: tuple[str, ...] = ()
 
 
-EMPTY_CONFIG = RequestheaderConfig()
-
-
 def parse_config_map(data: Mapping[str, str]) -> RequestheaderConfig:
     """Parse the ConfigMap's data. Raises CertificateError if it is invalid; the caller keeps what it has."""
 
-    def listed(key: str) -> list[str]:
-        try:
-            return msgspec.json.decode(data.get(key, "").strip() or "[]", type=list[str])
-        except msgspec.MsgspecError as error:
-            raise CertificateError(f"{key} is not a JSON list of names: {error}") from None
+    def listed(kind: str) -> list[str]:
+        return msgspec.json.decode(data.get(f"requestheader-{kind}", "").strip() or "[]", type=list[str])
 
     def headers(kind: str) -> tuple[str, ...]:
-        return tuple(name.lower() for name in listed(f"requestheader-{kind}") if name)
+        return tuple(name.lower() for name in listed(kind) if name)
 
     authority = data.get("requestheader-client-ca-file", "").strip()
     if not authority:
-        return EMPTY_CONFIG
+        return RequestheaderConfig()
     try:
         x509.load_pem_x509_certificates(authority.encode())
-    except ValueError as error:
-        raise CertificateError(f"requestheader-client-ca-file holds no certificates: {error}") from None
-    return RequestheaderConfig(
-        authority=authority,
-        allowed_names=frozenset(listed("requestheader-allowed-names")),
-        user_headers=headers("username-headers"),
-        group_headers=headers("group-headers"),
-        uid_headers=headers("uid-headers"),
-        extra_prefixes=headers("extra-headers-prefix"),
-    )
+        return RequestheaderConfig(
+            authority=authority,
+            allowed_names=frozenset(listed("allowed-names")),
+            user_headers=headers("username-headers"),
+            group_headers=headers("group-headers"),
+            uid_headers=headers("uid-headers"),
+            extra_prefixes=headers("extra-headers-prefix"),
+        )
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise CertificateError(f"ConfigMap {CONFIG_MAP} describes no front proxy: {error}") from None
 
 
 class Identity(NamedTuple):
@@ -99,7 +93,7 @@ class Authenticator:
     def __init__(
         self, api: Session, metrics: Metrics, changed: Callable[[], None], wall: Callable[[], float], *, seconds: float
     ) -> None:
-        self.config, self._is_read = EMPTY_CONFIG, False
+        self.config, self._is_read = RequestheaderConfig(), False
         self._api, self._changed, self._wall = api, changed, wall
         self._accepted = metrics.authentications.labels("front-proxy", "ok")
         self._refused = metrics.authentications.labels("front-proxy", "refused")

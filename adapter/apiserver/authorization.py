@@ -14,14 +14,16 @@ from adapter.apiserver.authentication import MASTERS, Identity
 from adapter.apiserver.request_info import Attributes
 from adapter.apiserver.status import StatusError, unauthorized, unavailable
 from adapter.kube.api import SUBJECT_ACCESS_REVIEWS
-from adapter.kube.errors import Forbidden, KubeError
+from adapter.kube.errors import Forbidden, KubeError, decode_answer
 from adapter.kube.objects import AnyObject
 from adapter.kube.session import Session
 from adapter.runtime.concurrency import SingleFlight
+from adapter.runtime.decoding import Decoder
 from adapter.telemetry.metrics import Metrics
 
 ALLOW_SECONDS, DENY_SECONDS = 300.0, 10.0
 _DEADLINE = 3.0
+_REVIEW = Decoder(AnyObject)
 _MAX_REVIEWS = 16384  # of all users; an HPA needs one for each of its metrics
 _REMEDY = (
     "apply ClusterRole and ClusterRoleBinding effective-load-authorization of manifests/base, which give this right"
@@ -66,24 +68,22 @@ class Authorizer:
 
     async def _ask(self, review: bytes, user: str, attributes: Attributes) -> str | None:
         """The review's denial, None for an allow. A failure, and an answer to another question, allow nothing."""
-        answer, fault = AnyObject(), "the API server answered another review"
+        answer, fault, path = AnyObject(), "", SUBJECT_ACCESS_REVIEWS.collection()
         try:
-            path = SUBJECT_ACCESS_REVIEWS.collection()
             reply = await self._api.request("POST", path, body=review, timeout=self._deadline)
-            answer = msgspec.json.decode(reply.body, type=AnyObject)
-            spec = answer.spec or {}
-            asked = spec.get("resourceAttributes") or spec.get("nonResourceAttributes")
-            is_answer = (spec.get("user"), asked) == (user, _asked(attributes))
+            answer = decode_answer(_REVIEW.decode, reply.body, path)
             self._missing_right = None
-        except (KubeError, msgspec.MsgspecError) as error:
-            # a client reads neither addresses nor text of another server
-            is_answer, fault = False, error.public if isinstance(error, KubeError) else "its answer cannot be read"
+        except KubeError as error:
+            fault = error.public  # a client reads neither addresses nor text of another server
             if isinstance(error, Forbidden):
                 self._missing_right = fault = f"{error.message}; {_REMEDY}"
-        if not is_answer:
+        spec, status = answer.spec or {}, answer.status or {}
+        asked = spec.get("resourceAttributes") or spec.get("nonResourceAttributes")
+        if not fault and (spec.get("user"), asked) != (user, _asked(attributes)):
+            fault = "the API server answered another review"
+        if fault:
             self._outcomes.labels("error").inc()
             raise unavailable(f"cannot authorize {user!r}: {fault}")
-        status = answer.status or {}
         allowed = status.get("allowed") is True and not status.get("denied")
         self._outcomes.labels("allowed" if allowed else "denied").inc()
         return None if allowed else str(status.get("reason") or "")
@@ -106,18 +106,11 @@ def _review(identity: Identity, attributes: Attributes) -> bytes:
 
 def forbidden(identity: Identity, attributes: Attributes, reason: str) -> StatusError:
     """403 with the message of the Go servers."""
-    tail = f": {reason}" if reason else ""
+    user, tail = f'User "{identity.user}" cannot {attributes.verb}', f": {reason}" if reason else ""
     if attributes.path:
-        message = f'forbidden: User "{identity.user}" cannot {attributes.verb} path "{attributes.path}"{tail}'
-        return StatusError(403, message)
-    resource = "/".join(filter(None, (attributes.resource, attributes.subresource)))
+        return StatusError(403, f'forbidden: {user} path "{attributes.path}"{tail}')
+    kind, group, name = attributes.resource, attributes.group, attributes.name
+    resource = "/".join(filter(None, (kind, attributes.subresource)))
     scope = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
-    name = f' "{attributes.name}"' if attributes.name else ""
-    return StatusError(
-        403,
-        f'{attributes.resource}.{attributes.group}{name} is forbidden: User "{identity.user}" cannot {attributes.verb} '
-        f'resource "{resource}" in API group "{attributes.group}" {scope}{tail}',
-        kind=attributes.resource,
-        group=attributes.group,
-        name=attributes.name,
-    )
+    message = f'{kind}.{group} is forbidden: {user} resource "{resource}" in API group "{group}" {scope}{tail}'
+    return StatusError(403, message, kind=kind, group=group, name=name)

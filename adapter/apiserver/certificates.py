@@ -12,10 +12,9 @@ import os
 import ssl
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
@@ -29,7 +28,7 @@ from adapter.apiserver.refresh import Refresher
 from adapter.apiserver.status import CertificateError
 from adapter.kube.api import API_SERVICES, MERGE_PATCH, SECRETS
 from adapter.kube.errors import Conflict, NotFound
-from adapter.kube.objects import ApiService, ConfigMap, ObjectMeta, ObjectReference
+from adapter.kube.objects import ApiService, KubeObject, ObjectMeta, ObjectReference
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
 from adapter.telemetry.metrics import Metrics
@@ -40,30 +39,25 @@ SECRET_SECONDS, FILES_SECONDS = 60.0, 10.0
 """Between two readings of the Secret, and of the files."""
 _BACKDATED = 3600.0  # clients' clocks differ
 _DEADLINE = 5.0
-_FIELDS = ("tls.crt", "tls.key", "ca.crt", "ca.key")
 _CA_USAGE = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
 """Of a CA's key: digital signatures, certificates, revocation lists."""
-_CERT_MANAGER_ANNOTATIONS = frozenset(
-    f"cert-manager.io/{name}" for name in ("inject-ca-from", "inject-ca-from-secret", "inject-apiserver-ca")
-)
+
+Data = Mapping[str, bytes]
+"""The data of the Secret: certificate and key of the server and of its CA (PEM). In JSON each is in base64."""
 
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPair:
+class KeyPair(NamedTuple):
     """A certificate (PEM, with its chain) and its private key (PEM)."""
 
-    certificate: str
-    key: str
+    certificate: bytes
+    key: bytes
 
     @property
     def leaf(self) -> x509.Certificate:
-        """The first certificate. Raises CertificateError."""
-        try:
-            return x509.load_pem_x509_certificate(self.certificate.encode())
-        except ValueError as error:
-            raise CertificateError(f"no certificate can be read: {error}") from None
+        """The first certificate. Raises ValueError."""
+        return x509.load_pem_x509_certificate(self.certificate)
 
     @property
     def expires_at(self) -> float:
@@ -71,12 +65,9 @@ class KeyPair:
         return self.leaf.not_valid_after_utc.timestamp()
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateBundle:
-    """The Secret's content: the serving pair, and the CA that issued it."""
-
-    serving: KeyPair
-    authority: KeyPair
+class _Secret(KubeObject, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, bytes] | None = None
 
 
 class CertificateManager:
@@ -120,7 +111,7 @@ class CertificateManager:
     async def sync_files(self) -> None:
         """Serve the files if they changed. Raises CertificateError and OSError."""
         files = Path(self._tls.cert_file), Path(self._tls.key_file)
-        pair = KeyPair(*[await asyncio.to_thread(path.read_text) for path in files])
+        pair = KeyPair(*[await asyncio.to_thread(path.read_bytes) for path in files])
         if pair != self.current:
             await asyncio.to_thread(load_pair, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
             self._serve(pair)
@@ -128,12 +119,13 @@ class CertificateManager:
     async def sync_secret(self) -> None:
         """Read our own pair, create or renew it where that is due, and publish its CA. Raises KubeError."""
         try:
-            bundle = await self._current_bundle()
+            data = await self._current_data()
         except Conflict:  # another replica was faster: its pair is ours
-            bundle = await self._current_bundle()
-        self._serve(bundle.serving)
-        self._expiry.labels("authority").set(bundle.authority.expires_at)
-        await self._publish_ca(bundle.authority.certificate)
+            data = await self._current_data()
+        serving, authority = pairs(data)
+        self._serve(serving)
+        self._expiry.labels("authority").set(authority.expires_at)
+        await self._publish_ca(authority.certificate)
 
     def _serve(self, pair: KeyPair) -> None:
         if pair != self.current:
@@ -141,8 +133,8 @@ class CertificateManager:
             self.current = pair
             self._changed()
 
-    async def _current_bundle(self) -> CertificateBundle:
-        """The Secret's content, renewed where that is due. Raises KubeError; a lost race is a Conflict.
+    async def _current_data(self) -> Data:
+        """The Secret's data, renewed where that is due. Raises KubeError; a lost race is a Conflict.
 
         Raises CertificateError if the Secret was deleted: the manifests create it, and our rights, which are for that
         one name, cannot include creating it again.
@@ -150,43 +142,31 @@ class CertificateManager:
         namespace, name = self._tls.namespace, self._tls.secret
         path = SECRETS.path(namespace, name)
         try:
-            before = msgspec.json.decode(await self._api.get(path, timeout=_DEADLINE), type=ConfigMap)
+            secret = msgspec.json.decode(await self._api.get(path, timeout=_DEADLINE), type=_Secret)
         except NotFound:
             missing = f"Secret {name} of namespace {namespace}, which keeps the serving certificate, does not exist"
             raise CertificateError(f"{missing}, and the server may not create it: apply the manifests again") from None
-        bundle, data = None, before.data or {}
-        try:
-            texts = [base64.b64decode(data[field], validate=True).decode() for field in _FIELDS]
-            bundle = CertificateBundle(KeyPair(*texts[:2]), KeyPair(*texts[2:]))
-        except (KeyError, ValueError):
-            _log.info("serving_secret_incomplete", secret=name)
-        desired = await asyncio.to_thread(renewed, bundle, self._tls.names, self._api.now())
-        if desired != bundle:
-            texts = [text for pair in (desired.serving, desired.authority) for text in (pair.certificate, pair.key)]
-            encoded = [base64.b64encode(text.encode()).decode() for text in texts]
-            await self._patch(path, before.metadata, data=dict(zip(_FIELDS, encoded, strict=True)))
+        before = secret.data or {}
+        data = await asyncio.to_thread(renewed, before, self._tls.names, self._api.now())
+        if data is not before:
+            await self._patch(path, secret.metadata, data=data)
             _log.info("serving_certificate_written", secret=name)
-        return desired
+        return data
 
-    async def _publish_ca(self, bundle: str) -> None:
-        """Write the PEM bundle into the APIServices of our Service where it differs. Raises KubeError.
-
-        Those that do not exist, or that cert-manager keeps, are left alone.
-        """
-        encoded = base64.b64encode(bundle.encode()).decode()
+    async def _publish_ca(self, authority: bytes) -> None:
+        """Write the CA into the APIServices that lead to our Service, where it differs. Raises KubeError."""
+        encoded = base64.b64encode(authority).decode()
         ours = ObjectReference(namespace=self._tls.namespace, name=self._tls.service)
         for name in self._api_services:
             path = API_SERVICES.path("", name)
             try:
-                api_service = msgspec.json.decode(await self._api.get(path, timeout=_DEADLINE), type=ApiService)
+                found = msgspec.json.decode(await self._api.get(path, timeout=_DEADLINE), type=ApiService)
             except NotFound:
                 continue
-            current, metadata = api_service.spec, api_service.metadata
-            is_kept = not _CERT_MANAGER_ANNOTATIONS.isdisjoint(metadata.annotations or {})
-            if is_kept or current.service != ours:
-                continue
-            if current.ca_bundle != encoded or current.insecure_skip_tls_verify:  # the two exclude each other
-                await self._patch(path, metadata, spec={"caBundle": encoded, "insecureSkipTLSVerify": None})
+            # A bundle and insecureSkipTLSVerify exclude each other.
+            is_due = found.spec.ca_bundle != encoded or found.spec.insecure_skip_tls_verify
+            if found.spec.service == ours and is_due:
+                await self._patch(path, found.metadata, spec={"caBundle": encoded, "insecureSkipTLSVerify": None})
                 _log.info("apiservice_ca_written", apiservice=name)
 
     async def _patch(self, path: str, read: ObjectMeta, **fields: object) -> None:
@@ -203,44 +183,50 @@ def load_pair(context: ssl.SSLContext, pair: KeyPair) -> None:
     is_linux = sys.platform == "linux"
     try:
         with open(os.memfd_create("serving"), "wb") if is_linux else tempfile.NamedTemporaryFile() as file:  # noqa: PTH123
-            file.write(f"{pair.certificate}\n{pair.key}".encode())
+            file.write(b"\n".join(pair))
             file.flush()
             context.load_cert_chain(f"/proc/self/fd/{file.fileno()}" if is_linux else file.name)
     except (ssl.SSLError, ValueError, OSError) as error:
         raise CertificateError(f"the certificate and its private key cannot be used: {error}") from None
 
 
-def renewed(bundle: CertificateBundle | None, names: Sequence[str], now: float) -> CertificateBundle:
-    """The bundle while it can be served; else one with a new serving certificate, of a new CA where it is unusable.
+def pairs(data: Data) -> tuple[KeyPair, KeyPair]:
+    """The serving pair and the CA of a Secret. Raises KeyError."""
+    return KeyPair(data["tls.crt"], data["tls.key"]), KeyPair(data["ca.crt"], data["ca.key"])
+
+
+def renewed(data: Data, names: Sequence[str], now: float) -> Data:
+    """The Secret's data while they can be served; else with a new serving certificate, of a new CA if it is unusable.
 
     `names`: the DNS names of the serving certificate, the first one its subject. Reads no file but in memory.
     """
     try:
-        if bundle is not None:
-            for pair in (bundle.serving, bundle.authority):
+        if data:  # in the manifests it is empty
+            serving, authority = pairs(data)
+            for pair in (serving, authority):
                 load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), pair)
-            leaf = bundle.serving.leaf
-            leaf.verify_directly_issued_by(bundle.authority.leaf)
-            known = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+            serving.leaf.verify_directly_issued_by(authority.leaf)
+            known = serving.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             has_names = set(names) <= set(known.get_values_for_type(x509.DNSName))
-            if has_names and now < bundle.serving.expires_at - LEAF_LIFE / 3:
-                return bundle
-            return _issued(bundle.authority, names, now)
-    except (CertificateError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
+            if has_names and now < serving.expires_at - LEAF_LIFE / 3:
+                return data
+            return _issued(authority, names, now)
+    except (CertificateError, KeyError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
         _log.warning("serving_secret_unusable", error=str(error) or type(error).__name__)
     # Each CA has its own subject, so that no client verifies a chain against another CA's key.
     usage = (x509.BasicConstraints(ca=True, path_length=0), _CA_USAGE)
     return _issued(_signed(f"effective-load-ca@{int(now)}", None, now, AUTHORITY_LIFE, *usage), names, now)
 
 
-def _issued(authority: KeyPair, names: Sequence[str], now: float) -> CertificateBundle:
-    """The CA with a new certificate of it. Raises ValueError and TypeError for a key that cannot sign."""
+def _issued(authority: KeyPair, names: Sequence[str], now: float) -> Data:
+    """The data with the CA and a new certificate of it. Raises ValueError and TypeError for a key that cannot sign."""
     extensions = (
         x509.BasicConstraints(ca=False, path_length=None),
         x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]),
         x509.SubjectAlternativeName([x509.DNSName(name) for name in names]),
     )
-    return CertificateBundle(_signed(names[0][:64], authority, now, LEAF_LIFE, *extensions), authority)
+    serving = _signed(names[0][:64], authority, now, LEAF_LIFE, *extensions)
+    return dict(zip(("tls.crt", "tls.key", "ca.crt", "ca.key"), (*serving, *authority), strict=True))
 
 
 def _signed(
@@ -249,7 +235,7 @@ def _signed(
     """A new certificate with its key; without an issuer it signs itself."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])
-    signing: Any = key if issuer is None else serialization.load_pem_private_key(issuer.key.encode(), password=None)
+    signing: Any = key if issuer is None else serialization.load_pem_private_key(issuer.key, password=None)
     begin, end = (dt.datetime.fromtimestamp(int(at), dt.UTC) for at in (now - _BACKDATED, now + life))
     by, serial = subject if issuer is None else issuer.leaf.subject, x509.random_serial_number()
     builder = x509.CertificateBuilder(by, subject, key.public_key(), serial, begin, end)
@@ -262,4 +248,4 @@ def _signed(
         builder = builder.add_extension(extension, critical=is_critical)
     certificate = builder.sign(signing, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
     pem = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    return KeyPair(certificate.decode(), key.private_bytes(*pem).decode())
+    return KeyPair(certificate, key.private_bytes(*pem))

@@ -28,7 +28,7 @@ from adapter.load.pod_samples import PodSample
 from adapter.load.pods import Pod, PodAssessment
 from adapter.load.quantity import NANO, milli_text, nano_text
 from adapter.load.roster import Roster
-from adapter.load.samples import ELSEWHERE, PodUsage, QuerySamples, Samples
+from adapter.load.samples import ELSEWHERE, QuerySamples, Samples
 from adapter.load.spec import Bounds, Scale, Target
 from adapter.policy import status_memory
 from adapter.policy.behavior import hpa_manifest
@@ -46,15 +46,11 @@ Object = dict[str, Any]
 
 
 class Observed(msgspec.Struct):
-    """The inputs of the assessment besides policy and HPA, and its time: those of `AssessmentInputs`.
-
-    `usage` is that of metrics.k8s.io by pod.
-    """
+    """The inputs of the assessment besides policy and HPA, and its time: those of `AssessmentInputs`."""
 
     now: float
     pods: tuple[Pod, ...]
     samples: Samples
-    usage: dict[str, PodUsage]
     roster: Roster | None
     scale: Scale
     target: Target | None
@@ -145,7 +141,6 @@ def _pod(assessed: PodAssessment, samples: Mapping[str, PodSample]) -> Object:
 def _metric(metric: MetricAssessment, outcome: Outcome | None) -> Object:
     values = {name: getattr(metric, name) for name in ("usage", "raw", "high", "low")}
     values["target"] = metric.metric.target
-    bounds = (outcome.lower_bound, outcome.upper_bound, outcome.proposal) if outcome else (None, None, None)
     return {
         "name": metric.name,
         "n": metric.n,
@@ -153,7 +148,9 @@ def _metric(metric: MetricAssessment, outcome: Outcome | None) -> Object:
         **{name: None if value is None else nano_text(value) for name, value in values.items()},
         "windowSeconds": metric.window,
         "verdict": outcome.verdict.value if outcome else "Error",
-        **dict(zip(("lowerBound", "upperBound", "proposal"), bounds, strict=True)),
+        "lowerBound": outcome.lower_bound if outcome else None,
+        "upperBound": outcome.upper_bound if outcome else None,
+        "proposal": outcome.proposal if outcome else None,
         "replaced": outcome.replaced if outcome else 0,
         "staleAt": None if metric.stale_at is None else format_time(metric.stale_at),
         "error": metric.error,
@@ -168,10 +165,8 @@ def document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) ->
     """
     policy, target, bounds = inputs.policy, inputs.target, inputs.bounds
     assert target is not None
-    metadata: Object = {"name": policy.name, "namespace": policy.namespace, "generation": policy.generation}
-    metadata |= {"uid": policy.uid} if policy.uid else {}
-    if policy.hold_until is not None:
-        metadata["annotations"] = {HOLD_UNTIL: format_micro_time(policy.hold_until)}
+    metadata = {field: getattr(policy, field) for field in ("name", "namespace", "generation", "uid")}
+    hold = {} if policy.hold_until is None else {HOLD_UNTIL: format_micro_time(policy.hold_until)}
     # HPAs hold tolerances as quantities, so nano-units are exact.
     behavior = {
         direction: {"tolerance": nano_text(ratio * NANO)}
@@ -183,7 +178,12 @@ def document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) ->
     counts = {"replicas": scale.status_replicas, "selector": scale.selector}
     return {
         "now": format_micro_time(now),
-        "policy": {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": msgspec.Raw(spec)},
+        "policy": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": metadata | {"annotations": hold},
+            "spec": msgspec.Raw(spec),
+        },
         "hpa": hpa_manifest(named, policy.name, reference, bounds, behavior) | {"status": last},
         "scale": {"spec": {"replicas": scale.replicas}, "status": counts},
         "observed": msgspec.to_builtins(_observed(inputs), enc_hook=_plain, str_keys=True),
@@ -193,49 +193,41 @@ def document(inputs: AssessmentInputs, spec: bytes, scale: Scale, now: float) ->
 def with_observed(inputs: AssessmentInputs, observed: object) -> AssessmentInputs:
     """The inputs with what a document's `observed` has. Raises msgspec.ValidationError, which names the place."""
     read = msgspec.convert(observed, Observed, dec_hook=lambda kind, value: kind(value))
-    resources = replace(read.samples.resources, pods=read.usage)
-    given = msgspec.structs.asdict(read) | {"samples": replace(read.samples, resources=resources)}
-    del given["usage"]
-    return replace(inputs, **given)
+    return replace(inputs, **msgspec.structs.asdict(read))
 
 
 def _observed(inputs: AssessmentInputs) -> Observed:
-    """What is written of the inputs: no other pods' samples, and of images and registrations nothing but names."""
-    pods = tuple(
-        replace(pod, containers=tuple(replace(container, image="") for container in pod.containers))
-        for pod in inputs.pods
+    """What is written of the inputs: no other pods' samples, and of registrations no metadata but the pod's name."""
+    own, resources, roster = {pod.name for pod in inputs.pods}, inputs.samples.resources, inputs.roster
+    samples = Samples(
+        replace(resources, pods=_of(own, resources.pods)),
+        {name: _query(inputs, name, query) for name, query in inputs.samples.queries.items()},
     )
-    names = {pod.name for pod in pods}
-    resources = inputs.samples.resources
-    usage = {name: resources.pods[name] for name in names if name in resources.pods}
-    queries = {name: _query(inputs, name, query) for name, query in inputs.samples.queries.items()}
-    samples = Samples(replace(resources, pods={}), queries)
-    roster, registry = inputs.roster, inputs.policy.registry
     if roster is not None:
-        key = {registry.pod_name_key} if registry is not None else set()
+        key = {inputs.policy.registry.pod_name_key} if inputs.policy.registry is not None else set()
         instances = (replace(each, metadata=_of(key, each.metadata)) for each in roster.instances)
         roster = replace(roster, instances=tuple(instances))
-    return Observed(inputs.now, pods, samples, usage, roster, inputs.scale, inputs.target, inputs.memory)
+    return Observed(inputs.now, tuple(inputs.pods), samples, roster, inputs.scale, inputs.target, inputs.memory)
 
 
 def _query(inputs: AssessmentInputs, metric: str, samples: QuerySamples) -> QuerySamples:
     """The samples of a metric; scrape targets that are not the target's own pods have no name here."""
-    names = {pod.name for pod in inputs.pods}
-    known = names | inputs.memory.metric(metric).own.keys() | {ip for pod in inputs.pods for ip in pod.ips}
+    own = {pod.name for pod in inputs.pods}
+    known = own | inputs.memory.metric(metric).own.keys() | {ip for pod in inputs.pods for ip in pod.ips}
     targets = _of(known, samples.targets)
     others = sum(samples.targets.values()) - sum(targets.values())
     return replace(
         samples,
-        pods=_of(names, samples.pods),
-        unusable=_of(names, samples.unusable),
-        counts=_of(names, samples.counts),
+        pods=_of(own, samples.pods),
+        unusable=_of(own, samples.unusable),
+        counts=_of(own, samples.counts),
         targets=targets | ({ELSEWHERE: others} if others else {}),
-        by_pod=samples.by_pod if samples.by_pod is not None or not samples.pods else True,
+        by_pod=True if samples.by_pod is None and samples.pods else samples.by_pod,
     )
 
 
 def _of(names: set[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name in names}
+    return {name: values[name] for name in names if name in values}
 
 
 def _plain(value: object) -> Any:

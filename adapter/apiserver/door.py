@@ -27,6 +27,7 @@ HANDSHAKES_PER_ADDRESS, HANDSHAKES = 64, 512
 """Pending handshakes; further connections are closed. An API server has about 10 with the HPA's default workers."""
 HANDSHAKE_SECONDS = 5.0
 """For a handshake. As long may a client of the CA that is not the front proxy wait for its 401, in the same place."""
+Protocol = Callable[[], asyncio.BaseProtocol]
 _SHUTDOWN_SECONDS = 5.0
 _REST_SECONDS = 1.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -37,12 +38,19 @@ _GROUP = "prime256v1"
 choose ffdhe8192, which costs 120 ms of the event loop."""
 
 
-def server_context(pair: KeyPair, authority: str) -> ssl.SSLContext:
+class ServerContext(ssl.SSLContext):
+    """A TLS context, with the CAs whose clients it admits (PEM)."""
+
+    authorities: frozenset[str] = frozenset()
+
+
+def server_context(pair: KeyPair, authority: str) -> ServerContext:
     """A context that serves this pair, and requires a client certificate of this PEM bundle (the requestheader CA).
 
     Raises CertificateError. Call it off the event loop: it writes files, even if only in memory.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = ServerContext(ssl.PROTOCOL_TLS_SERVER)
+    context.authorities = frozenset(_BLOCK.findall(authority) or [authority])
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
@@ -69,9 +77,7 @@ class Door:
         self._listener: socket.socket | None = None
         self.in_use: tuple[KeyPair, str] | None = None
         """The certificate that new connections get, and the CA that their clients need."""
-        self._context: ssl.SSLContext | None = None
-        self._authorities: weakref.WeakKeyDictionary[ssl.SSLContext, frozenset[str]] = weakref.WeakKeyDictionary()
-        """The CAs of each context whose connections may be open."""
+        self._context: ServerContext | None = None
         self._pending: collections.Counter[str] = collections.Counter()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
         self._exhausted = asyncio.Event()
@@ -90,8 +96,6 @@ class Door:
     async def use(self, pair: KeyPair, authority: str) -> None:
         """Serve this pair from now on, to clients of this CA (PEM; empty: to nobody). Raises CertificateError."""
         self._context = await asyncio.to_thread(server_context, pair, authority) if authority else None
-        if self._context is not None:
-            self._authorities[self._context] = frozenset(_BLOCK.findall(authority) or [authority])
         self.in_use = (pair, authority)
 
     def tls_of(self, request: web.BaseRequest) -> ssl.SSLObject | None:
@@ -99,13 +103,14 @@ class Door:
         tls: ssl.SSLObject | None = request.get_extra_info("ssl_object")
         if tls is None or self._context is None:
             return None
-        return tls if self._authorities[tls.context] <= self._authorities[self._context] else None
+        assert isinstance(tls.context, ServerContext)
+        return tls if tls.context.authorities <= self._context.authorities else None
 
     def listen(self) -> None:
         """Open the port. Raises OSError if it is taken."""
         self._listener = listening(*self._where)
 
-    async def run(self, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    async def run(self, protocol: Protocol) -> None:
         """Accept connections until cancelled, and close the port; who ends the handshake well gets a protocol."""
         assert self._listener is not None
         listener, loop = self._listener, asyncio.get_running_loop()
@@ -133,7 +138,7 @@ class Door:
             connection.abort()
         await asyncio.sleep(0)  # until the loop has closed them
 
-    def _accept(self, listener: socket.socket, protocol: Callable[[], asyncio.BaseProtocol]) -> None:
+    def _accept(self, listener: socket.socket, protocol: Protocol) -> None:
         """Accept one connection; the loop calls this again in its next pass, so handshakes go on in between."""
         try:
             connection, (peer, *_) = listener.accept()
@@ -151,13 +156,7 @@ class Door:
         self._handshakes[handshake] = connection
         handshake.add_done_callback(self._handshakes.pop)
 
-    async def _greet(
-        self,
-        connection: socket.socket,
-        peer: str,
-        context: ssl.SSLContext,
-        protocol: Callable[[], asyncio.BaseProtocol],
-    ) -> None:
+    async def _greet(self, connection: socket.socket, peer: str, context: ServerContext, protocol: Protocol) -> None:
         """Shake hands; where that succeeds, the protocol has the connection then."""
         loop = asyncio.get_running_loop()
         try:

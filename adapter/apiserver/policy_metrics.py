@@ -1,7 +1,5 @@
 """The metrics of policies: which policies a request is about, their labels and values, or the error instead of one."""
 
-from collections.abc import Iterable
-
 from adapter.apiserver.discovery import COMMON_METRICS, EFFECTIVE_PREFIX, POD_COUNTS, RAW_PREFIX
 from adapter.apiserver.request_info import POLICIES_RESOURCE, RequestInfo
 from adapter.apiserver.status import StatusError, bad_request, not_found, unavailable
@@ -86,8 +84,7 @@ def described_object(view: PolicyView, request: RequestInfo) -> Row:
     policy, target = view.policy, view.target
     if request.resource == POLICIES_RESOURCE:
         return described(KIND, policy.namespace, policy.name, API_VERSION)
-    if target is None:  # it was deleted; only the request still has its name
-        return described("", policy.namespace, request.name, "")
+    assert target is not None  # it was found by its target
     return described(target.kind, policy.namespace, target.name, target.api_version)
 
 
@@ -98,10 +95,10 @@ def of_object(snapshot: Snapshot, request: RequestInfo) -> PolicyView:
     """
     if not request.namespace or request.resource == "metrics":
         raise not_found(f"{request.resource} have no metrics here; policies, their scale targets and pods have")
-    view = snapshot.policies.get(Key(request.namespace, request.name))
+    key: Key | None = Key(request.namespace, request.name)
     if request.resource != POLICIES_RESOURCE:
         key = snapshot.by_target.get(TargetKey(request.namespace, request.resource, request.name))
-        view = snapshot.policies.get(key) if key else None
+    view = snapshot.policies.get(key) if key is not None else None
     if view is None:
         raise _unknown_object(snapshot, request)
     if series_labels(view, request.metric) and not is_selected(view, request.metric, request.series):
@@ -115,17 +112,17 @@ def _unknown_object(snapshot: Snapshot, request: RequestInfo) -> StatusError:
     Before that the problem of the policy that names the target, and 503 while a policy without known target may be its.
     """
     resource, _, group = request.resource.partition(".")
-    if request.resource == POLICIES_RESOURCE:
-        hint = f"`kubectl get watermarkpolicies -n {request.namespace}` lists those that exist"
-        message = f"there is no WatermarkPolicy {request.name} in namespace {request.namespace}; {hint}"
-        return not_found(message, kind=resource, group=group, name=request.name)
-    lost = [view for view in snapshot.policies_in(request.namespace) if view.target is None]
-    mine = [view for view in lost if view.problem is not None and view.target_name == request.name]
-    for view in mine or [view for view in lost if view.problem is None]:
-        require_assessment(view)
-    hint = "a policy names an HPA, and the HPA its scaleTargetRef"
-    message = f"no WatermarkPolicy in namespace {request.namespace} scales {request.resource} {request.name}; {hint}"
-    return not_found(message, kind=resource, group=group, name=request.name)
+    message = f"there is no WatermarkPolicy {request.name} in namespace {request.namespace}"
+    if request.resource != POLICIES_RESOURCE:
+        lost = [view for view in snapshot.policies_in(request.namespace) if view.target is None]
+        mine = [view for view in lost if view.problem is not None and view.target_name == request.name]
+        for view in mine or [view for view in lost if view.problem is None]:
+            require_assessment(view)
+        message = f"no WatermarkPolicy in namespace {request.namespace} scales {request.resource} {request.name}"
+    hint = (
+        f"`kubectl get watermarkpolicies -n {request.namespace}` lists those that exist, with the HPA that each names"
+    )
+    return not_found(f"{message}; {hint}", kind=resource, group=group, name=request.name)
 
 
 async def of_series(snapshot: Snapshot, request: RequestInfo) -> list[PolicyView]:
@@ -134,20 +131,16 @@ async def of_series(snapshot: Snapshot, request: RequestInfo) -> list[PolicyView
     Raises StatusError 404 if none is selected. `desired_replicas` has to select one policy, because the HPA sums the
     series that it gets: 400 if several are.
     """
-    metric, named = request.metric, request.labels.value("policy") if request.labels else None
     every = snapshot.policies_in(request.namespace)
-    candidates: Iterable[PolicyView | None] = (
-        every if named is None else (snapshot.policies.get(Key(request.namespace, named)),)
-    )
-    views = await in_slices(view if view and is_selected(view, metric, request.labels) else None for view in candidates)
+    chosen = (view if is_selected(view, request.metric, request.labels) else None for view in every)
+    views = await in_slices(chosen)
+    how = "select one by its name: matchLabels: {policy: NAME}"
     if not views:
-        raise not_found(
-            f"no WatermarkPolicy in namespace {request.namespace} has an external metric "
-            f"{metric}{selected_by(request.labels)}; select one by its name: matchLabels: {{policy: NAME}}",
-            name=metric,
-        )
-    if metric == DESIRED_REPLICAS and len(views) > 1:
+        asked = f"an external metric {request.metric}{selected_by(request.labels)}"
+        message = f"no WatermarkPolicy in namespace {request.namespace} has {asked}; {how}"
+        raise not_found(message, name=request.metric)
+    if request.metric == DESIRED_REPLICAS and len(views) > 1:
         names = first_names([view.policy.name for view in views], _MAX_LISTED)
-        sentence = f"{len(views)} policies are selected ({names}), and the HPA would add up their {metric}"
-        raise bad_request(f"{sentence}; select one: matchLabels: {{policy: NAME}}")
+        message = f"{len(views)} policies are selected ({names}), and the HPA would add up their {request.metric}"
+        raise bad_request(f"{message}; {how}")
     return views

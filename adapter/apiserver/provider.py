@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-from adapter.apiserver import pod_metrics, policy_metrics
+from adapter.apiserver import policy_metrics, query_metrics
 from adapter.apiserver.policy_metrics import name_of
 from adapter.apiserver.request_info import PODS_RESOURCE, POLICIES_RESOURCE, RequestInfo, RequestKind
 from adapter.apiserver.status import unavailable
@@ -67,9 +67,11 @@ class MetricsProvider:
         if request.kind is RequestKind.EXTERNAL:
             rows = await self._external(request)
         elif request.resource == PODS_RESOURCE:
-            rows = await pod_metrics.on_pods(self._fresh_snapshot(request.namespace), request, self._now())
+            rows = await query_metrics.on_pods(self._fresh_snapshot(request.namespace), request, self._now())
         else:
-            rows = await self._of_object(request)
+            view = policy_metrics.of_object(self._fresh_snapshot(request.namespace), request)
+            about, value = policy_metrics.described_object(view, request), await self._value(view, request)
+            rows = [custom_row(request.version, about, request.metric, value)]
         return await metric_list(request.group, request.version, rows)
 
     async def live_decision(self, request: RequestInfo) -> LiveDecision:
@@ -79,36 +81,28 @@ class MetricsProvider:
         """
         return await self._decision(policy_metrics.of_object(self._fresh_snapshot(request.namespace), request))
 
-    async def _of_object(self, request: RequestInfo) -> list[Row]:
-        view = policy_metrics.of_object(self._fresh_snapshot(request.namespace), request)
-        value = await self._value(view, request)
-        about = policy_metrics.described_object(view, request)
-        return [custom_row(request.version, about, request.metric, value)]
-
     async def _external(self, request: RequestInfo) -> list[Row]:
         """One error fails all, because the HPA sums the series."""
         # Queries come first: no policy has a metric of a query's name, and a query needs no watch.
-        query = self._synced_snapshot(request.namespace).queries.get(request.metric)
+        query = self.synced_snapshot(request.namespace).queries.get(request.metric)
         if query is not None:
-            return await pod_metrics.as_external(query, request, self._now())
+            return await query_metrics.as_external(query, request, self._now())
         rows = []
         for view in await policy_metrics.of_series(self._fresh_snapshot(request.namespace), request):
             labels = policy_metrics.series_labels(view, request.metric) or {}
             rows.append(external_row(request.metric, labels, await self._value(view, request)))
         return rows
 
-    def _synced_snapshot(self, namespace: str) -> Snapshot:
+    def synced_snapshot(self, namespace: str) -> Snapshot:
+        """The current snapshot. Raises StatusError 503 until every cache is filled."""
         if not self.snapshot.synced:
-            cause = self._stale_reason(Key(namespace, ""))
-            filling = "the Kubernetes caches are still being filled"
-            raise unavailable(f"{filling}: {cause}" if cause else self._unsynced_reason())
+            raise unavailable(self._stale_reason(Key(namespace, "")) or self._unsynced_reason())
         return self.snapshot
 
     def _fresh_snapshot(self, namespace: str) -> Snapshot:
-        snapshot = self._synced_snapshot(namespace)
         if sentence := self._stale_reason(Key(namespace, "")):
             raise unavailable(sentence)
-        return snapshot
+        return self.synced_snapshot(namespace)
 
     async def _value(self, view: PolicyView, request: RequestInfo) -> Value:
         if request.metric != DESIRED_REPLICAS:

@@ -34,15 +34,12 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 class RequestKind(StrEnum):
     """What a request asks for. Also label `resource_kind` of the request metric, so there are few values."""
 
-    GROUPS = "groups"
-    GROUP = "group"
-    RESOURCES = "resources"
     POLICY = "policy"
     PODS = "pods"
     TARGET = "target"
     EXTERNAL = "external"
     UPSTREAM = "upstream"  # a metric that is not ours, whatever its resource
-    OTHER = "other"
+    OTHER = "other"  # discovery among them
 
 
 _KINDS = {PODS_RESOURCE: RequestKind.PODS, POLICIES_RESOURCE: RequestKind.POLICY}
@@ -65,32 +62,22 @@ class Attributes(NamedTuple):
 class RequestInfo:
     """A parsed request target.
 
-    `labels` selects objects (External: series), `series` the series of an object; None selects everything.
+    `resource` is the one that the metric describes (`deployments.apps`); of External it is the metric itself. `name` is
+    the described object, or ALL_OBJECTS. `labels` selects objects (External: series), `series` the series of an object;
+    None selects everything.
     """
 
-    kind: RequestKind
+    kind: RequestKind = RequestKind.OTHER
     attributes: Attributes
-    segments: tuple[str, ...] = ()
+    segments: tuple[str, ...]
     group: str = ""
     version: str = ""
+    namespace: str = ""
+    resource: str = ""
+    name: str = ""
     metric: str = ""
     labels: LabelSelector | None = None
     series: LabelSelector | None = None
-
-    @property
-    def namespace(self) -> str:
-        """The namespace of the requested objects or series."""
-        return self.attributes.namespace
-
-    @property
-    def resource(self) -> str:
-        """The resource that the metric describes (`deployments.apps`); of External, the metric itself."""
-        return self.attributes.resource
-
-    @property
-    def name(self) -> str:
-        """The described object, or ALL_OBJECTS."""
-        return self.attributes.name
 
 
 def parse_target(target: str) -> RequestInfo:
@@ -101,14 +88,10 @@ def parse_target(target: str) -> RequestInfo:
     path, _, query = target.partition("?")
     segments = _segments(path)
     root, group, version = (*segments, "", "", "")[:3]
-    on_path = Attributes(path="/" + "/".join(segments))
     if root != "apis" or group not in SERVED_VERSIONS or len(segments) <= 3:
-        kind = RequestKind.OTHER
-        if root == "apis" and len(segments) <= 3 and all(segments):
-            kind = (RequestKind.GROUPS, RequestKind.GROUP, RequestKind.RESOURCES)[len(segments) - 1]
-        return RequestInfo(kind=kind, attributes=on_path, segments=segments, group=group, version=version)
-    attributes = _resource_attributes(group, version, segments[3:])
-    if attributes is None or version not in SERVED_VERSIONS[group] or not all(segments):
+        return RequestInfo(attributes=Attributes(path="/" + "/".join(segments)), segments=segments)
+    asked = _resource_attributes(group, version, segments[3:])
+    if asked is None or version not in SERVED_VERSIONS[group] or not all(segments):
         raise bad_request("invalid request path")
     parameters = _parameters(query)
     if parameters.get("watch", "") not in {"", "0", "false"}:
@@ -116,11 +99,14 @@ def parse_target(target: str) -> RequestInfo:
     if parameters.get("fieldSelector"):
         raise bad_request("fieldSelector is not supported; use labelSelector")
     return RequestInfo(
-        kind=RequestKind.EXTERNAL if group == EXTERNAL else _KINDS.get(attributes.resource, RequestKind.TARGET),
-        attributes=attributes,
+        kind=RequestKind.EXTERNAL if group == EXTERNAL else _KINDS.get(asked.resource, RequestKind.TARGET),
+        attributes=asked,
         segments=segments,
         group=group,
         version=version,
+        namespace=asked.namespace,
+        resource=asked.resource,
+        name=asked.name,
         metric=segments[-1],
         labels=_selector(parameters, "labelSelector"),
         series=_selector(parameters, "metricLabelSelector"),

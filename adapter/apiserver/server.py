@@ -19,10 +19,10 @@ from adapter.apiserver.authorization import Authorizer
 from adapter.apiserver.certificates import CertificateManager
 from adapter.apiserver.door import Door
 from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.request_info import SERVED_VERSIONS, RequestInfo, RequestKind, parse_target
-from adapter.apiserver.status import CertificateError, StatusError, encode_status, not_allowed, not_found
-from adapter.apiserver.upstream import Upstreams, refuse_loop
-from adapter.kube.api import JSON
+from adapter.apiserver.refresh import Refresher
+from adapter.apiserver.request_info import RequestInfo, RequestKind, parse_target
+from adapter.apiserver.status import StatusError, encode_status, not_allowed, not_found
+from adapter.apiserver.upstream import Upstreams
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
@@ -36,10 +36,11 @@ MOST_HEADERS = 2048
 """A user's identity may have hundreds of groups."""
 IDLE_SECONDS = 90.0
 """As long as the API server keeps an idle connection."""
-_HEADERS = {"Content-Type": JSON, "Server": "effective-load"}
+_TLS_SECONDS = 60.0
+"""Between two looks at certificate and CA; each change of them is used at once."""
+_HEADERS = {"Content-Type": "application/json", "Server": "effective-load"}
 _PRIVATE = {**_HEADERS, "Cache-Control": "no-store"}
 """For what only those may see who may ask for it."""
-_METRIC_KINDS = frozenset({RequestKind.POLICY, RequestKind.TARGET, RequestKind.PODS, RequestKind.EXTERNAL})
 _LOGGED_CHARACTERS = 256
 """Characters of a target that are logged."""
 
@@ -47,13 +48,11 @@ _log = structlog.get_logger(__name__)
 
 
 class ApiServer:
-    """Serves metrics from the snapshots to the front proxy.
+    """Serves metrics from the snapshots to the front proxy; `upstreams` answer the metrics that are not ours.
 
-    `stale_reason` returns why a policy must not be decided on, or None; with an empty name it answers for all policies
-    of the namespace. `unsynced_reason` says which caches are still being filled. `upstreams` answer the metrics that
-    are not ours. `ready` and `warnings` are checks for `/readyz`. The front proxy's configuration is read each
-    `config_seconds`, the certificate each `certificate_seconds` (None: its usual time); requests in flight have
-    `grace_seconds` at shutdown.
+    `stale_reason` and `unsynced_reason` are those of MetricsProvider. `ready` and `warnings` are checks for `/readyz`.
+    The front proxy's configuration is read each `config_seconds`, the certificate each `certificate_seconds` (None: its
+    usual time); requests in flight have `grace_seconds` at shutdown.
     """
 
     def __init__(
@@ -73,8 +72,9 @@ class ApiServer:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.started, self._tls_changed = asyncio.Event(), asyncio.Event()
-        changed = self._tls_changed.set
+        self.started, failed = asyncio.Event(), metrics.errors.labels("certificate").inc
+        self._tls = Refresher(self._use_tls, _TLS_SECONDS, "tls_context_failed", failed)
+        changed = self._tls.wake
         self.certificates = CertificateManager(session, settings, metrics, changed, seconds=certificate_seconds)
         self._authenticator = Authenticator(session, metrics, changed, wall, seconds=config_seconds)
         self.door = Door(settings.address, settings.port, self._authenticator.is_front_proxy)
@@ -89,7 +89,7 @@ class ApiServer:
             "authentication": self._authenticator.check,
             "tls": self._tls_check,
         }
-        self.warnings: dict[str, Check] = {"authorization": self._authorizer.warning}
+        self.warnings: dict[str, Check] = {"authorization": self._authorizer.warning, "upstreams": upstreams.warning}
 
     def apply_settings(self, settings: ServerSettings) -> None:
         """Serve external metrics or not, and publish the CA in the APIServices, as these say; the rest stays."""
@@ -120,7 +120,7 @@ class ApiServer:
                 tasks.create_task(self.door.run(http), name="door")
                 tasks.create_task(self.certificates.run(), name="certificate")
                 tasks.create_task(self._authenticator.run(), name="front proxy")
-                tasks.create_task(self._follow_tls(), name="tls")
+                tasks.create_task(self._tls.run(), name="tls")
         finally:
             http.pre_shutdown()
             await http.shutdown(self._grace_seconds)
@@ -134,15 +134,14 @@ class ApiServer:
         try:
             identity = self._authenticator.identity(self.door.tls_of(request), request.raw_headers)
             info = parse_target(request.raw_path)
-            group, kind = info.group if info.group in SERVED_VERSIONS else "", info.kind
+            group, kind = info.group, info.kind
             _refuse_unserved(request)
             await self._authorizer.check(identity, info.attributes)
-            is_metric = kind in _METRIC_KINDS and (self._external or kind is not RequestKind.EXTERNAL)
-            upstream = self._upstreams.of(info) if is_metric else None
-            if upstream is not None:
+            is_metric = kind is not RequestKind.OTHER and (self._external or kind is not RequestKind.EXTERNAL)
+            queries = self._provider.synced_snapshot(info.namespace).queries if is_metric else {}
+            if is_metric and (upstream := self._upstreams.of(info, queries)) is not None:
                 kind = RequestKind.UPSTREAM
-                refuse_loop(request.headers.getall("Via", ()))
-                body = await upstream.fetch(info)
+                body = await upstream.fetch(info, request.headers.getall("Via", ()))
             else:
                 body = await self._body(info, is_metric=is_metric)
             answer = web.Response(body=body, headers=_PRIVATE if decision_document.is_decision(info) else _HEADERS)
@@ -164,8 +163,7 @@ class ApiServer:
             return await decision_document.answer(self._provider, info)
         if is_metric:
             return await self._provider.answer(info)
-        listed = self._upstreams.listed(info.group)
-        document = discovery.document(info, self._provider.snapshot, listed)
+        document = discovery.document(info, self._provider.snapshot)
         if document is None:  # OpenAPI too: the aggregator skips a server without OpenAPI
             raise not_found(f"the server could not find the requested resource {info.attributes.path}".rstrip())
         return document
@@ -177,18 +175,11 @@ class ApiServer:
             answer.force_close()  # its certificate may have expired, or its CA been removed, while the connection lives
         return answer
 
-    async def _follow_tls(self) -> None:
-        """Replace the TLS context whenever the certificate or the front proxy's CA changes."""
-        while True:
-            await self._tls_changed.wait()
-            self._tls_changed.clear()
-            pair, authority = self.certificates.current, self._authenticator.config.authority
-            if pair is not None and (pair, authority) != self.door.in_use:
-                try:
-                    await self.door.use(pair, authority)
-                except CertificateError as error:
-                    self._errors.labels("certificate").inc()
-                    _log.error("tls_context_failed", error=str(error))
+    async def _use_tls(self) -> None:
+        """Replace the TLS context if the certificate or the front proxy's CA has changed. Raises CertificateError."""
+        pair, authority = self.certificates.current, self._authenticator.config.authority
+        if pair is not None and (pair, authority) != self.door.in_use:
+            await self.door.use(pair, authority)
 
     def _tls_check(self) -> str | None:
         """Why new connections do not yet get the current certificate and CA; None when they do."""
@@ -198,12 +189,8 @@ class ApiServer:
 
 
 def _refuse_unserved(request: web.BaseRequest) -> None:
-    """Raises StatusError for another protocol, for a method that is not served, and where JSON is not accepted."""
+    """Raises StatusError for another protocol, and for a method that is not served."""
     if request.version != HttpVersion11:
         raise StatusError(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "only HTTP/1.1 is spoken here")
     if request.method != "GET":
         raise not_allowed(f"{request.method} is not supported: metrics can only be read")
-    accept = request.headers.get("Accept", "")
-    types = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
-    if accept and types.isdisjoint({JSON, "application/*", "*/*"}):
-        raise StatusError(HTTPStatus.NOT_ACCEPTABLE, "only application/json is served")

@@ -16,8 +16,8 @@ class CertificateError(ServingError):
 
 REASONS = {
     400: "BadRequest", 401: "Unauthorized", 403: "Forbidden", 404: "NotFound", 405: "MethodNotAllowed",
-    406: "NotAcceptable", 409: "Conflict", 410: "Gone", 413: "RequestEntityTooLarge", 414: "RequestURITooLong",
-    422: "Invalid", 429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout",
+    409: "Conflict", 410: "Gone", 413: "RequestEntityTooLarge", 414: "RequestURITooLong", 422: "Invalid",
+    429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout",
     505: "HTTPVersionNotSupported", 508: "LoopDetected",
 }  # fmt: skip
 """The reason that belongs to a code. No other code is answered: codes are labels of a metric."""

@@ -21,13 +21,12 @@ from adapter.policy.linking import (
     TargetRef,
     discard,
     owns_its_pods,
-    target_ref,
 )
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.source import Claim, ServiceKey, service_of
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import FaultyDocument
-from adapter.snapshot import Key, PodsMetricTarget, PodStore, TargetKey
+from adapter.snapshot import Key, PodStore
 
 T = TypeVar("T")
 
@@ -159,8 +158,6 @@ class ObjectIndex:
         # HPAs change with every scaling; their links do not.
         for name in policies if not policies or not links.is_refused(policies[0]) else ():
             self._mark(Key(hpa.namespace, name))
-        if old.pods_metrics != new.pods_metrics:
-            self._on_links()
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         """A pod was added, changed or deleted."""
@@ -249,19 +246,6 @@ class ObjectIndex:
         """All policies that have an HPA and are not refused for it."""
         keys = [key for need, keys in self._users.items() if need.kind == "workload" for key in keys]
         return [link for key in keys if (link := self.link(key)) is not None]
-
-    def pods_metric_targets(self, resource_of: Callable[[str, str], str]) -> dict[str, tuple[PodsMetricTarget, ...]]:
-        """HPAs that ask for this adapter's Pods metrics, by namespace."""
-        by_namespace: dict[str, list[PodsMetricTarget]] = {}
-        for hpa in [hpa for links in self._links.values() for hpa in links.hpas.values()]:
-            ref = target_ref(hpa)
-            resource = resource_of(ref.api_version, ref.kind)
-            target = TargetKey(ref.namespace, resource, ref.name) if resource else None
-            by_namespace.setdefault(hpa.namespace, []).extend(
-                PodsMetricTarget(hpa=hpa.name, target=target, metric=metric, average=average)
-                for metric, average in hpa.pods_metrics
-            )
-        return {namespace: tuple(targets) for namespace, targets in by_namespace.items()}
 
     def _relink(self, namespace: str, names: Iterable[str]) -> None:
         """Link policies again, and mark them with the policies that share, or shared, their targets.

@@ -28,7 +28,6 @@ FIELD_MANAGER = "effective-load-companion"
 """The companion's own field manager."""
 DIRECTIONS = ("scaleUp", "scaleDown")
 
-_EFFECTIVE = "effective_"
 _LIST = msgspec.Meta(max_length=200)
 """Metrics, conditions and scaling policies that are read; more would hold the event loop."""
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -187,15 +186,6 @@ class Hpa:
     def desired_metrics(self) -> tuple[HpaMetric, ...]:
         """The metrics that ask for the replica count."""
         return tuple(metric for metric in self.metrics if metric.name == DESIRED_REPLICAS)
-
-    @property
-    def pods_metrics(self) -> tuple[tuple[str, int], ...]:
-        """The Pods metrics named `effective_…`, each with the average (nano-units) that it aims at."""
-        return tuple(
-            (metric.name, metric.aim)
-            for metric in self.metrics
-            if metric.kind is MetricSourceType.PODS and metric.name.startswith(_EFFECTIVE) and metric.aim is not None
-        )
 
     @property
     def sets_tolerance(self) -> bool:

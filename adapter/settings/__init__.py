@@ -35,6 +35,7 @@ RESTART = (
     "server.tls",
     "telemetry",
     "kubernetes",
+    "upstreams",
     "companion.namespace",
     "companion.lease",
     "companion.leaseSeconds",
@@ -74,7 +75,7 @@ class Settings(Section):
     prometheus: PrometheusSettings = PrometheusSettings()
     """Prometheus servers and queries."""
     upstreams: UpstreamsSettings = UpstreamsSettings()
-    """The adapters behind this one, with the metrics that are not its own."""
+    """The adapters behind this one, with the metrics that are not its own. *Needs a restart.*"""
     companion: CompanionSettings = Field(default_factory=CompanionSettings)
     """The companion. *`namespace`, `lease` and `leaseSeconds` need a restart.*"""
     registries: Annotated[tuple[Annotated[Registry, Field(discriminator="type")], ...], UNIQUE_NAMES] = ()

@@ -105,7 +105,7 @@ class Service:
         self.sentence: str | None = None
         self.wall = Clock(session.now())
         self.monotonic = Clock(1000.0)
-        self.upstreams = Upstreams(upstreams or UpstreamsSettings(), (), self.metrics)
+        self.upstreams = Upstreams(upstreams or UpstreamsSettings(), self.metrics)
         self.server = ApiServer(
             snapshots=self.snapshot_store,
             session=session,

@@ -13,12 +13,10 @@ from adapter.load.samples import Point
 from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, Scale, Target
 from adapter.snapshot import (
     Key,
-    PodsMetricTarget,
     PodStore,
     PolicyView,
     Problem,
     Snapshot,
-    TargetKey,
 )
 from adapter.usage.query_results import NamedQueryResult, Series
 
@@ -151,19 +149,9 @@ def series(value: int, *, at: float = SAMPLED, **labels: str) -> Series:
     return Series(text, Point(at, value * NANO // 1000))
 
 
-def asks(
-    average: int, *, hpa: str = "checkout", target: str = "web", metric: str = "effective_cpu"
-) -> PodsMetricTarget:
-    """An HPA that asks for a Pods metric; `average` in milli-units."""
-    return PodsMetricTarget(
-        hpa=hpa, target=TargetKey("shop", "deployments.apps", target), metric=metric, average=average * NANO // 1000
-    )
-
-
 def snapshot(
     *views: PolicyView,
     queries: Iterable[NamedQueryResult] = (),
-    asking: Iterable[PodsMetricTarget] = (),
     pods: Iterable[Pod] = (),
     synced: bool = True,
 ) -> Snapshot:
@@ -173,7 +161,6 @@ def snapshot(
     return Snapshot(
         policies={Key(each.policy.namespace, each.policy.name): each for each in views},
         queries={each.name: each for each in queries},
-        pods_metric_targets={"shop": tuple(asking)},
         pods=by_namespace,
         synced=synced,
     )

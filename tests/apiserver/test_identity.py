@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.apiserver.authentication import (
-    EMPTY_CONFIG,
     Identity,
     RawHeaders,
     RequestheaderConfig,
@@ -91,7 +90,7 @@ def test_a_uid_is_taken_where_the_proxy_is_known_to_set_it(front_proxy: trustme.
 
 @given(st.lists(st.tuples(st.text(st.characters(codec="ascii")), st.text(st.characters(codec="utf-8"))), max_size=20))
 def test_no_header_makes_the_decoder_fail(pairs: list[tuple[str, str]]) -> None:
-    assert identity_of(EMPTY_CONFIG, raw(*pairs)) is None
+    assert identity_of(RequestheaderConfig(), raw(*pairs)) is None
 
 
 @pytest.mark.parametrize(

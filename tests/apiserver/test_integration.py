@@ -82,9 +82,9 @@ async def test_the_aggregator_trusts_the_authority_it_was_given_and_proxies_to_u
     for name in NAMES:
         spec = api_server.client.get(f"/apis/apiregistration.k8s.io/v1/apiservices/{name}")["spec"]
         assert spec["caBundle"] == secret["data"]["ca.crt"]
-    pair = base64.b64decode(secret["data"]["tls.crt"]).decode()
+    pair = base64.b64decode(secret["data"]["tls.crt"])
     assert (
-        certificates.KeyPair(pair, "").leaf.subject.rfc4514_string().removeprefix("CN=")
+        certificates.KeyPair(pair, b"").leaf.subject.rfc4514_string().removeprefix("CN=")
         == f"{SERVICE}.{registered}.svc"
     )
 

@@ -12,11 +12,8 @@ import trustme
 from aiohttp import web
 
 from adapter.apiserver import upstream as upstream_module
-from adapter.apiserver.discovery import document
-from adapter.apiserver.request_info import POLICIES_RESOURCE, parse_target
-from adapter.apiserver.upstream import Upstream, Upstreams
+from adapter.apiserver.upstream import Upstreams, is_ours
 from adapter.kube.session import Session
-from adapter.settings import NamedQuery, UpstreamsSettings
 from adapter.settings.server import ServerSettings
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
@@ -30,12 +27,23 @@ OWN = f"{SHOP}/watermarkpolicies.effective-load.io/checkout/effective_cpu"
 
 
 @pytest.fixture
+def given() -> dict[str, Any]:
+    """Settings of the upstream."""
+    return {}
+
+
+@pytest.fixture
 async def service(
-    cluster: Cluster, session: Session, options: ServerSettings, front_proxy: trustme.CA, upstream: FakeUpstream
+    cluster: Cluster,
+    session: Session,
+    options: ServerSettings,
+    front_proxy: trustme.CA,
+    upstream: FakeUpstream,
+    given: dict[str, Any],
 ) -> AsyncIterator[Service]:
     """A ready server with the policy `shop/checkout` in front of `upstream`."""
     cluster.trust(pem(front_proxy))
-    async with running(made(cluster, session, options, upstreams=upstream.settings())) as service:
+    async with running(made(cluster, session, options, upstreams=upstream.settings(**given))) as service:
         await service.ready()
         yield service
 
@@ -213,7 +221,8 @@ async def test_what_is_no_answer_becomes_an_error_with_its_cause(
     assert (await ask(RPS)).status == 200
 
 
-async def test_a_slow_answer_ends_in_time(service: Service, ask: Ask, upstream: FakeUpstream) -> None:
+@pytest.mark.parametrize("given", [{"timeout_seconds": 0.3}])
+async def test_a_slow_answer_ends_in_time(ask: Ask, upstream: FakeUpstream) -> None:
     async def drip(request: web.BaseRequest) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "application/json"})
         await response.prepare(request)
@@ -222,7 +231,6 @@ async def test_a_slow_answer_ends_in_time(service: Service, ask: Ask, upstream: 
             await asyncio.sleep(0.02)
 
     upstream.respond = drip
-    service.upstreams.apply_settings(upstream.settings(timeout_seconds=0.3), ())
     began = time.monotonic()
     answer = await ask(RPS)
     assert (code_of(answer), answer.json()["reason"]) == (504, "Timeout")
@@ -230,11 +238,11 @@ async def test_a_slow_answer_ends_in_time(service: Service, ask: Ask, upstream: 
     assert time.monotonic() - began >= 0.3
 
 
+@pytest.mark.parametrize("given", [{"timeout_seconds": 4}])
 async def test_a_hung_upstream_delays_none_of_ours_and_is_asked_by_a_few_at_a_time(
-    service: Service, ask: Ask, upstream: FakeUpstream
+    ask: Ask, upstream: FakeUpstream
 ) -> None:
     hold = upstream.hold()
-    service.upstreams.apply_settings(upstream.settings(timeout_seconds=4), ())
     hung = [asyncio.create_task(ask(f"{SHOP}/services/s{number}/rps")) for number in range(30)]
     await upstream.arrived.wait()
     for path in (OWN, f"/apis/{CUSTOM}/v1beta2") * 5:
@@ -271,11 +279,8 @@ async def test_a_rotated_token_is_used(ask: Ask, upstream: FakeUpstream) -> None
             await asyncio.sleep(0.1)
 
 
-async def test_an_untrusted_certificate_of_the_upstream_is_refused(
-    service: Service, ask: Ask, upstream: FakeUpstream
-) -> None:
-    trustme.CA().cert_pem.write_to_path(str(upstream.folder / "other.crt"))
-    service.upstreams.apply_settings(upstream.settings(ca_file=str(upstream.folder / "other.crt")), ())
+@pytest.mark.parametrize("given", [{"ca_file": "", "ca_bundle": pem(trustme.CA())}], ids=["another CA"])
+async def test_an_untrusted_certificate_of_the_upstream_is_refused(ask: Ask, upstream: FakeUpstream) -> None:
     answer = await ask(RPS)
     assert (code_of(answer), "certificate is not trusted" in answer.message) == (503, True)
     assert upstream.metrics_seen == []
@@ -288,91 +293,29 @@ async def test_a_request_that_passed_through_here_before_is_a_loop(ask: Ask, ups
     assert (await ask(RPS, Via="1.1 gateway")).status == 200
 
 
-# --- its names in discovery
-
-V2, V1 = f"{CUSTOM}/v1beta2", f"{CUSTOM}/v1beta1"
-QUERIES = (
-    NamedQuery(name="requests", server="main", query="x"),
-    NamedQuery(name="depth", server="main", query="x", scope="Service"),
-    NamedQuery(name="waiting", server="main", query='x{namespace="$namespace"}'),
-)
-
-SCOPES = {"requests": "Pods", "depth": "Service"}
-"""The scopes of those that are served: `waiting` has a variable."""
+def test_metrics_of_named_queries_are_ours_where_they_are_served() -> None:
+    queries = {"requests": snapshots.query("requests"), "depth": snapshots.query("depth", by_pod=False)}
+    ours = [(CUSTOM, "pods", "requests"), (EXTERNAL, "", "requests"), (EXTERNAL, "", "depth")]
+    others = [(CUSTOM, "services", "requests"), (CUSTOM, "pods", "depth"), (EXTERNAL, "", "rps")]
+    assert [is_ours(*one, queries) for one in ours + others] == [True] * 3 + [False] * 3
 
 
-@pytest.fixture
-async def custom(upstream: FakeUpstream) -> AsyncIterator[Upstream]:
-    """The upstream for custom.metrics.k8s.io behind an adapter with two named queries."""
-    given = upstream.settings("custom").custom
-    assert given is not None
-    made = Upstream(CUSTOM, given, SCOPES, Metrics())
-    yield made
-    await made.close()
+async def test_until_our_caches_are_filled_no_name_is_taken_for_the_upstreams(
+    service: Service, ask: Ask, upstream: FakeUpstream
+) -> None:
+    """The named queries may not be known yet."""
+    service.snapshot_store.swap(snapshots.snapshot(synced=False))
+    assert (await ask(RPS)).status == 503
+    assert upstream.metrics_seen == []
 
 
-async def test_names_are_those_of_the_first_version_that_answers(custom: Upstream, upstream: FakeUpstream) -> None:
-    upstream.documents[V1] = names(CUSTOM, "v1beta1", "pods/rps")
-    assert await custom.read_names() is None
-    assert list(custom.names) == ["pods/rps"]
-    upstream.documents[V2] = names(CUSTOM, "v1beta2", "pods/depth", "services/rps")
-    assert await custom.read_names() is None
-    assert list(custom.names) == ["pods/depth", "services/rps"]
-    assert {seen.headers["authorization"] for seen in upstream.seen} == {"Bearer low-privilege"}
-
-
-async def test_names_of_an_upstream_that_is_down_stay(custom: Upstream, upstream: FakeUpstream) -> None:
-    upstream.documents = {V2: names(CUSTOM, "v1beta2", "pods/rps")}
-    await custom.read_names()
-    await upstream.refuse()
-    assert "does not answer discovery" in (await custom.read_names() or "")
-    assert list(custom.names) == ["pods/rps"]
-
-
-async def test_names_of_ours_and_names_that_are_none_are_not_listed(custom: Upstream, upstream: FakeUpstream) -> None:
-    ours = ("pods/requests", "deployments.apps/effective_x", "services/desired_replicas", f"{POLICIES_RESOURCE}/rps")
-    none = ("pods", "pods/", "/rps", "pods/a/b", "../../x", "pods/a\nb", "Pods/x", "pods/" + "x" * 300)
-    others = ("pods/rps", "services/requests", "pods/depth", "namespaces/depth", "pods/waiting")
-    upstream.documents = {V2: names(CUSTOM, "v1beta2", *ours, *none, *others)}
-    await custom.read_names()
-    assert list(custom.names) == sorted(others)
-
-
-def merged(theirs: dict[str, bool]) -> list[dict[str, Any]]:
-    """The resources of the list."""
-    made = document(parse_target(f"/apis/{V2}"), snapshots.snapshot(snapshots.view()), theirs)
-    assert made is not None
-    found: list[dict[str, Any]] = json.loads(made)["resources"]
-    return found
-
-
-def test_our_names_come_first_and_none_twice() -> None:
-    resources = merged({"pods/rps": True, "deployments.apps/desired_replicas": True})
-    every = [one["name"] for one in resources]
-    assert every.count("deployments.apps/desired_replicas") == 1
-    assert every.index("pods/effective_cpu") < every.index("pods/rps")
-    assert {one["kind"] for one in resources} == {"MetricValueList"}
-
-
-def test_each_parent_has_one_scope() -> None:
-    # pods/rps is not listed: our pods are namespaced
-    resources = merged({"pods/rps": False, "namespaces/rps": False, "namespaces/depth": True})
-    scopes = {(one["name"].partition("/")[0], one["namespaced"]) for one in resources}
-    assert {("pods", True), ("namespaces", False)} <= scopes
-    assert len({parent for parent, _ in scopes}) == len(scopes)
-
-
-async def test_names_are_refreshed_in_the_background_and_follow_the_settings(upstream: FakeUpstream) -> None:
+async def test_an_upstream_that_does_not_answer_is_a_warning_before_anybody_asks(upstream: FakeUpstream) -> None:
     metrics = Metrics()
-    both = Upstreams(upstream.settings(), QUERIES, metrics, seconds=0.05)
-    running = asyncio.create_task(both.run())
-    await eventually(lambda: "does not answer discovery" in (both.warning() or ""))
-    upstream.documents = {f"{EXTERNAL}/v1beta1": names(EXTERNAL, "v1beta1", "externalmetrics", "depth")}
-    await eventually(lambda: list(both.listed(EXTERNAL)) == ["externalmetrics"])
-    both.apply_settings(upstream.settings("external"), ())  # `depth` is no query of ours any more
-    await eventually(lambda: list(both.listed(EXTERNAL)) == ["depth", "externalmetrics"])
-    both.apply_settings(UpstreamsSettings(), ())
-    assert (both.listed(EXTERNAL), both.warning()) == ({}, None)
-    assert "effective_load_upstream_up{" not in (await metrics.exposition()).decode()
+    custom = Upstreams(upstream.settings("custom"), metrics, seconds=0.05)
+    running = asyncio.create_task(custom.run())
+    await eventually(lambda: "custom.metrics.k8s.io does not answer discovery" in (custom.warning() or ""))
+    upstream.documents = {f"{CUSTOM}/v1beta1": names(CUSTOM, "v1beta1", "pods/rps")}
+    await eventually(lambda: custom.warning() is None)
+    assert metrics.registry.get_sample_value("effective_load_upstream_up", {"group": CUSTOM}) == 1
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

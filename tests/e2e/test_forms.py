@@ -9,13 +9,12 @@ from lab.harness.prometheus import Prometheus
 from lab.harness.workloads import (
     Workloads,
     external_metric,
-    pods_metric,
     policy_metric,
     target_metric,
     until,
 )
 from tests.e2e.conftest import MakeAdapter
-from tests.e2e.kit import PULLED_OUT, Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import Load, prometheus_settings, query_watermarks
 
 ROLLOUTS: dict[str, Any] = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -67,18 +66,6 @@ def test_policy_target_and_external_form_set_the_same_count(workloads: Workloads
         workloads.wait_replicas(name, 8)
     for name in FORMS:
         workloads.hold_replicas(name, 8, syncs=1)
-
-
-@pytest.mark.usefixtures("adapter")
-def test_the_pods_form_excludes_pulled_out_pods(workloads: Workloads, load: Load) -> None:
-    workloads.deployment("web", 10)
-    out = workloads.pod_names("web")[:3]
-    load.each("web", 1.44, but=dict.fromkeys(out, 0.02))
-    for pod in out:
-        workloads.annotate(pod, {PULLED_OUT: "true"})
-    workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
-    workloads.hpa("web", metrics=[pods_metric("effective_load", "1200m")])
-    workloads.wait_replicas("web", 12)  # ceil((7 x 1440 + 3 x 1200) / 1200)
 
 
 def test_a_target_with_other_scale_paths_is_followed(

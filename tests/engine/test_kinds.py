@@ -97,7 +97,7 @@ async def test_changed_paths_of_a_kinds_scale_are_used_without_a_restart(monkeyp
         (
             "muted",
             "horizontalpodautoscalers",
-            "the Kubernetes caches are still being filled: horizontalpodautoscalers have not been listed yet",
+            "horizontalpodautoscalers have not been listed yet",
             "horizontalpodautoscalers have not been listed yet",
         ),
     ],

@@ -123,11 +123,6 @@ def test_an_hpa_follows_the_policy_that_it_names_in_any_form(metric: Object, fol
     assert parse_hpa(hpa(metric)).asks_for("checkout") is follows
 
 
-def test_pods_metrics_of_ours_come_with_the_average_aimed_at() -> None:
-    metrics = of_pods("effective_cpu", "1500m"), of_pods("requests", "10"), of_object(POLICY), of_pods("effective_m", 2)
-    assert parse_hpa(hpa(*metrics)).pods_metrics == (("effective_cpu", 1_500_000_000), ("effective_m", 2 * NANO))
-
-
 def test_all_types_of_metrics_are_read() -> None:
     container = {"name": "memory", "container": "app", "target": {"type": "Utilization", "averageUtilization": 70}}
     value = of_object(DEPLOYMENT, "x", {"type": "Value", "value": "3"})

@@ -222,6 +222,7 @@ kubernetes: {namespaces: [a]}
 logging: {level: debug}
 resourceMetrics: {intervalSeconds: 3}
 prometheus: {inlineQueries: true}
+upstreams: {custom: {url: 'https://a'}}
 companion: {lease: other, leaseSeconds: 10, writesPerSecond: 5}
 """)
     assert needs_restart(before, after) == (
@@ -229,6 +230,7 @@ companion: {lease: other, leaseSeconds: 10, writesPerSecond: 5}
         "server.tls",
         "telemetry",
         "kubernetes",
+        "upstreams",
         "companion.lease",
     )
     assert needs_restart(after, after) == ()

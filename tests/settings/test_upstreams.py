@@ -5,7 +5,7 @@ import json
 import pytest
 import trustme
 
-from adapter.settings import Settings, needs_restart, parse_settings
+from adapter.settings import Settings, parse_settings
 from tests.settings.test_settings import faults
 
 PEM = trustme.CA().cert_pem.bytes().decode()
@@ -53,9 +53,3 @@ def test_nobody_stands_behind_us_by_default() -> None:
 def test_a_fault_is_named_with_its_path_and_what_to_do(written: str, path: str, says: str) -> None:
     found = faults(f"upstreams: {{{written}}}")
     assert [(where, says in advice) for where, advice in found.items()] == [(path, True)]
-
-
-def test_an_upstream_changes_while_running() -> None:
-    before = parse_settings("")
-    after = parse_settings("upstreams: {custom: {url: 'https://a'}}")
-    assert needs_restart(before, after) == needs_restart(after, before) == ()

@@ -57,7 +57,7 @@ def _shared(samples: Mapping[str, V], make: Callable[[V], T]) -> dict[str, T]:
 class HpaAutoscaler(Autoscaler):
     """The stock HPA on metrics of the service. With `effective`, a pulled-out pod is reported at the target.
 
-    That is how the adapter serves Pods metrics: the average is that of the serving pods, and pulled-out ones stay in
+    The average is that of the serving pods, and pulled-out ones stay in
     the count. Otherwise they count with what they still use.
     """
 

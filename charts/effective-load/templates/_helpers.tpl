@@ -60,7 +60,7 @@ effective-load-serving
 {{- $settings := include "effective-load.settings" . | fromYaml }}
 {{- $companion := pick $settings.companion "namespace" "lease" }}
 {{- $server := omit $settings.server "externalMetrics" }}
-{{- pick $settings "telemetry" "kubernetes" | merge (dict "companion" $companion "server" $server) | toJson }}
+{{- pick $settings "telemetry" "kubernetes" "upstreams" | merge (dict "companion" $companion "server" $server) | toJson }}
 {{- end }}
 
 {{- /* What both Deployments say of themselves. Takes (list ROOT NAME), where NAME is server or companion. */}}
