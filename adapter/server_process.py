@@ -1,7 +1,8 @@
 """The server's process: the engine, and the API server that answers from its snapshots."""
 
+from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.server import ApiServer
-from adapter.apiserver.upstream import Upstreams
+from adapter.apiserver.upstream import upstreams
 from adapter.assembly import Process
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
@@ -15,23 +16,12 @@ class ServerProcess(Process):
     def __init__(self, settings: Settings, session: Session, metrics: Metrics) -> None:
         super().__init__(settings, session, metrics)
         self._started, self._latest = settings, settings
-        self._upstreams = Upstreams(settings.upstreams, metrics)
-        self._api = ApiServer(
-            snapshots=self.engine.snapshots,
-            session=session,
-            scales=ScaleReader(session, metrics),
-            stale_reason=self.engine.stale,
-            unsynced_reason=self.engine.filling,
-            metrics=metrics,
-            settings=settings.server,
-            upstreams=self._upstreams,
-        )
-        self.tasks |= {"api": self._api.run, "upstreams": self._upstreams.run}
+        engine, scales = self.engine, ScaleReader(session, metrics)
+        provider = MetricsProvider(engine.snapshots, scales, engine.stale, engine.filling, session.now)
+        self._api = ApiServer(provider, session, metrics, settings.server, upstreams(settings.upstreams, metrics))
+        self.tasks["api"] = self._api.run
         self.ready |= self._api.ready
-        self.warnings |= {
-            **self._api.warnings,
-            "settings": self._restart_warning,
-        }
+        self.warnings |= {**self._api.warnings, "settings": self._restart_warning}
 
     def apply_settings(self, settings: Settings) -> None:
         """Apply changed settings; those of the server itself need a restart, but for what it serves."""

@@ -18,16 +18,15 @@ from adapter.kube.session import Session
 from adapter.runtime.backoff import LogOnce
 from adapter.telemetry.metrics import Metrics
 
-CONFIG_NAMESPACE, CONFIG_MAP = "kube-system", "extension-apiserver-authentication"
-
-_log = structlog.get_logger(__name__)
-_DEADLINE = 5.0
-
 RawHeaders = tuple[tuple[bytes, bytes], ...]
 """Undecoded names and values of the request's headers."""
 
 AUTHENTICATED, UNAUTHENTICATED = "system:authenticated", "system:unauthenticated"
 ANONYMOUS, MASTERS = "system:anonymous", "system:masters"
+_CONFIG_MAP = ("kube-system", "extension-apiserver-authentication")
+_DEADLINE = 5.0
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +69,7 @@ def parse_config_map(data: Mapping[str, str]) -> RequestheaderConfig:
             extra_prefixes=headers("extra-headers-prefix"),
         )
     except (ValueError, msgspec.MsgspecError) as error:
-        raise CertificateError(f"ConfigMap {CONFIG_MAP} describes no front proxy: {error}") from None
+        raise CertificateError(f"ConfigMap {'/'.join(_CONFIG_MAP)} describes no front proxy: {error}") from None
 
 
 class Identity(NamedTuple):
@@ -85,9 +84,8 @@ class Identity(NamedTuple):
 class Authenticator:
     """Authenticates requests under the front proxy's current `config`, and keeps that current.
 
-    The ConfigMap is polled every `seconds`; while reading fails, the last one stays in use. It is one small object that
-    changes once in years: polling costs less than a watch, and a watch can stall unnoticed. `changed` is called with
-    each change. `wall` is this machine's clock.
+    The ConfigMap is polled every `seconds`, since a watch can stall unnoticed; while reading fails, the last one stays
+    in use. `changed` is called with each change. `wall` is this machine's clock.
     """
 
     def __init__(
@@ -111,8 +109,7 @@ class Authenticator:
         if tls is None or not self.is_front_proxy(tls):
             self._refused.inc()
             raise unauthorized("Unauthorized")
-        identity = identity_of(self.config, raw)
-        if identity is None:
+        if (identity := identity_of(self.config, raw)) is None:
             raise unauthorized("Unauthorized")
         self._accepted.inc()
         return identity
@@ -131,7 +128,7 @@ class Authenticator:
 
     def check(self) -> str | None:
         """Why no client can connect, None once the front proxy is known."""
-        where, error = f"ConfigMap {CONFIG_NAMESPACE}/{CONFIG_MAP}", self._refresher.error
+        where, error = f"ConfigMap {'/'.join(_CONFIG_MAP)}", self._refresher.error
         if not self._is_read:
             return f"{where} has not been read yet{f': {error}' if error else ''}"
         if not self.config.authority:
@@ -140,7 +137,7 @@ class Authenticator:
 
     async def read_once(self) -> None:
         """Read and apply the ConfigMap. Raises KubeError, and CertificateError for invalid content."""
-        body = await self._api.get(CONFIG_MAPS.path(CONFIG_NAMESPACE, CONFIG_MAP), timeout=_DEADLINE)
+        body = await self._api.get(CONFIG_MAPS.path(*_CONFIG_MAP), timeout=_DEADLINE)
         config = parse_config_map(msgspec.json.decode(body, type=ConfigMap).data or {})
         if config != self.config or not self._is_read:
             self.config, self._is_read = config, True

@@ -21,8 +21,7 @@ from adapter.runtime.concurrency import SingleFlight
 from adapter.runtime.decoding import Decoder
 from adapter.telemetry.metrics import Metrics
 
-ALLOW_SECONDS, DENY_SECONDS = 300.0, 10.0
-_DEADLINE = 3.0
+ALLOW_SECONDS, DENY_SECONDS, DEADLINE = 300.0, 10.0, 3.0
 _REVIEW = Decoder(AnyObject)
 _MAX_REVIEWS = 16384  # of all users; an HPA needs one for each of its metrics
 _REMEDY = (
@@ -33,12 +32,8 @@ _REMEDY = (
 class Authorizer:
     """Authorizes requests by SubjectAccessReview. `monotonic` ages cached results."""
 
-    def __init__(
-        self, api: Session, metrics: Metrics, monotonic: Callable[[], float], *, deadline: float = _DEADLINE
-    ) -> None:
-        self._api = api
-        self._deadline = deadline
-        self._outcomes = metrics.authorization_reviews
+    def __init__(self, api: Session, metrics: Metrics, monotonic: Callable[[], float]) -> None:
+        self._api, self._outcomes = api, metrics.authorization_reviews
         results: TLRUCache[bytes, str | None] = TLRUCache(
             _MAX_REVIEWS,
             lambda _, denial, now: now + (ALLOW_SECONDS if denial is None else DENY_SECONDS),
@@ -46,11 +41,8 @@ class Authorizer:
         )
         self._denials = SingleFlight(results)
         """By the digest of the review the reason of a denial, None for an allow. Long identities take no memory."""
-        self._missing_right: str | None = None
-
-    def warning(self) -> str | None:
+        self.missing_right: str | None = None
         """The right that was missing at the last review, None if it was not."""
-        return self._missing_right
 
     async def check(self, identity: Identity, attributes: Attributes) -> None:
         """Return if the identity is allowed. Raises StatusError: 403 if it is not, 503 if the review fails."""
@@ -70,13 +62,13 @@ class Authorizer:
         """The review's denial, None for an allow. A failure, and an answer to another question, allow nothing."""
         answer, fault, path = AnyObject(), "", SUBJECT_ACCESS_REVIEWS.collection()
         try:
-            reply = await self._api.request("POST", path, body=review, timeout=self._deadline)
+            reply = await self._api.request("POST", path, body=review, timeout=DEADLINE)
             answer = decode_answer(_REVIEW.decode, reply.body, path)
-            self._missing_right = None
+            self.missing_right = None
         except KubeError as error:
             fault = error.public  # a client reads neither addresses nor text of another server
             if isinstance(error, Forbidden):
-                self._missing_right = fault = f"{error.message}; {_REMEDY}"
+                self.missing_right = fault = f"{error.message}; {_REMEDY}"
         spec, status = answer.spec or {}, answer.status or {}
         asked = spec.get("resourceAttributes") or spec.get("nonResourceAttributes")
         if not fault and (spec.get("user"), asked) != (user, _asked(attributes)):

@@ -36,7 +36,6 @@ from adapter.telemetry.metrics import Metrics
 DAY = 86400.0
 AUTHORITY_LIFE, LEAF_LIFE = 3650 * DAY, 90 * DAY
 SECRET_SECONDS, FILES_SECONDS = 60.0, 10.0
-"""Between two readings of the Secret, and of the files."""
 _BACKDATED = 3600.0  # clients' clocks differ
 _DEADLINE = 5.0
 _CA_USAGE = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
@@ -71,9 +70,9 @@ class _Secret(KubeObject, frozen=True):
 
 
 class CertificateManager:
-    """Keeps `current`, the key pair to serve. `changed` is called with each change.
+    """Keeps `current`, the key pair to serve, and its CA in `api_services`. `changed` is called with each change.
 
-    `seconds`: how often Secret or files are read.
+    `seconds`: how often Secret or files are read; `wake` does it at once.
     """
 
     def __init__(
@@ -87,19 +86,13 @@ class CertificateManager:
     ) -> None:
         self.current: KeyPair | None = None
         self._api, self._changed = api, changed
-        self._tls, self._api_services = settings.tls, settings.api_services
+        self._tls, self.api_services = settings.tls, settings.api_services
         self._expiry = metrics.certificate_expiry
         is_secret = settings.tls.mode != "Files"
         sync, usual = (self.sync_secret, SECRET_SECONDS) if is_secret else (self.sync_files, FILES_SECONDS)
         failed = metrics.errors.labels("certificate").inc
         self._refresher = Refresher(sync, seconds or usual, "serving_certificate_failed", failed)
-        self.run = self._refresher.run
-
-    def publish_in(self, api_services: tuple[str, ...]) -> None:
-        """Publish the CA in these APIServices from now on, and at once where they are others than before."""
-        if api_services != self._api_services:
-            self._api_services = api_services
-            self._refresher.wake()
+        self.run, self.wake = self._refresher.run, self._refresher.wake
 
     def check(self) -> str | None:
         """Why there is no certificate to serve, None if there is one."""
@@ -157,7 +150,7 @@ class CertificateManager:
         """Write the CA into the APIServices that lead to our Service, where it differs. Raises KubeError."""
         encoded = base64.b64encode(authority).decode()
         ours = ObjectReference(namespace=self._tls.namespace, name=self._tls.service)
-        for name in self._api_services:
+        for name in self.api_services:
             path = API_SERVICES.path("", name)
             try:
                 found = msgspec.json.decode(await self._api.get(path, timeout=_DEADLINE), type=ApiService)

@@ -17,10 +17,9 @@ from typing import Any
 
 import msgspec
 
-from adapter.apiserver.policy_metrics import name_of, require_assessment
-from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.request_info import RequestInfo, RequestKind
-from adapter.apiserver.status import StatusError, bad_request, unavailable
+from adapter.apiserver.provider import MetricsProvider, name_of, require_assessment
+from adapter.apiserver.request_info import RequestInfo
+from adapter.apiserver.status import StatusError, unavailable
 from adapter.load.assessment import Assessment, AssessmentInputs, Decision, MetricAssessment, Outcome
 from adapter.load.explanation import explain
 from adapter.load.memory import Memory
@@ -37,10 +36,8 @@ from adapter.policy.watermark_policy import API_VERSION, HOLD_UNTIL, KIND
 from adapter.runtime.times import format_micro_time, format_time
 from adapter.telemetry.metrics import package_version
 
-DECISION = "decision"
-"""The pseudo-metric under which decisions are served."""
-MOST_ITEMS = 5000
-"""The pods and instances of a document: as many as `decide` reads within two seconds."""
+MOST_PODS = 5000
+"""The pods of a document: as many as `decide` reads within two seconds."""
 
 Object = dict[str, Any]
 
@@ -57,29 +54,20 @@ class Observed(msgspec.Struct):
     memory: Memory
 
 
-def is_decision(info: RequestInfo) -> bool:
-    """Whether the request is for the document of a policy's decision."""
-    return info.kind is RequestKind.POLICY and info.metric == DECISION
-
-
 async def answer(provider: MetricsProvider, info: RequestInfo) -> bytes:
     """The decision at this moment and its document, as JSON, written in a thread.
 
     Raises StatusError: as a request for `desired_replicas` does, and 413 for a document that would be too large. A
     decision that is an error is no StatusError.
     """
-    if info.labels is not None or info.series is not None:
-        raise bad_request("a decision has no series to select; leave labelSelector and metricLabelSelector away")
     live = await provider.live_decision(info)
     inputs, policy = live.view.inputs, live.view.policy
     assessment = require_assessment(live.view)
     if inputs is None or inputs.target is None or not live.view.spec:
         raise unavailable(f"the inputs of {name_of(live.view)} are not kept")
-    instances = inputs.roster.instances if inputs.roster is not None else ()
-    for what, count in (("pods", len(inputs.pods)), ("registered instances", len(instances))):
-        if count > MOST_ITEMS:
-            message = f"{name_of(live.view)} has {count} {what}; a document has at most {MOST_ITEMS} of them"
-            raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
+    if len(inputs.pods) > MOST_PODS:
+        message = f"{name_of(live.view)} has {len(inputs.pods)} pods; a document has at most {MOST_PODS}"
+        raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
 
     def written() -> bytes:
         answered = {
@@ -227,7 +215,7 @@ def _query(inputs: AssessmentInputs, metric: str, samples: QuerySamples) -> Quer
 
 
 def _of(names: set[str], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: values[name] for name in names if name in values}
+    return {name: value for name, value in values.items() if name in names}
 
 
 def _plain(value: object) -> Any:

@@ -10,7 +10,6 @@ a removed CA ends at its next request. Sessions cannot be resumed, so its client
 import asyncio
 import collections
 import contextlib
-import errno
 import re
 import socket
 import ssl
@@ -26,11 +25,8 @@ from adapter.runtime.process import listening
 HANDSHAKES_PER_ADDRESS, HANDSHAKES = 64, 512
 """Pending handshakes; further connections are closed. An API server has about 10 with the HPA's default workers."""
 HANDSHAKE_SECONDS = 5.0
-"""For a handshake. As long may a client of the CA that is not the front proxy wait for its 401, in the same place."""
 Protocol = Callable[[], asyncio.BaseProtocol]
 _SHUTDOWN_SECONDS = 5.0
-_REST_SECONDS = 1.0
-_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _BLOCK = re.compile(r"-----BEGIN [^-]+-----[^-]+-----END [^-]+-----")
 """A certificate in PEM, whatever its label: OpenSSL reads several."""
 _GROUP = "prime256v1"
@@ -80,12 +76,11 @@ class Door:
         self._context: ServerContext | None = None
         self._pending: collections.Counter[str] = collections.Counter()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
-        self._exhausted = asyncio.Event()
         self._open: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
 
     @property
     def port(self) -> int:
-        """The port it listens on, 0 before `listen`."""
+        """The port it listens on, 0 while it does not."""
         return int(self._listener.getsockname()[1]) if self._listener else 0
 
     @property
@@ -106,22 +101,17 @@ class Door:
         assert isinstance(tls.context, ServerContext)
         return tls if tls.context.authorities <= self._context.authorities else None
 
-    def listen(self) -> None:
-        """Open the port. Raises OSError if it is taken."""
-        self._listener = listening(*self._where)
-
     async def run(self, protocol: Protocol) -> None:
-        """Accept connections until cancelled, and close the port; who ends the handshake well gets a protocol."""
-        assert self._listener is not None
-        listener, loop = self._listener, asyncio.get_running_loop()
+        """Accept connections until cancelled, and close the port; who ends the handshake well gets a protocol.
+
+        Raises OSError if the port is taken.
+        """
+        self._listener = listener = listening(*self._where)
+        loop = asyncio.get_running_loop()
         try:
-            while True:
-                self._exhausted.clear()
-                # Not sock_accept: one that is cancelled loses a connection that it has accepted in the same pass.
-                loop.add_reader(listener, self._accept, listener, protocol)
-                await self._exhausted.wait()
-                loop.remove_reader(listener)
-                await asyncio.sleep(_REST_SECONDS)
+            # Not sock_accept: one that is cancelled loses a connection that it has accepted in the same pass.
+            loop.add_reader(listener, self._accept, listener, protocol)
+            await asyncio.Event().wait()
         finally:
             loop.remove_reader(listener)
             listener.close()
@@ -142,9 +132,7 @@ class Door:
         """Accept one connection; the loop calls this again in its next pass, so handshakes go on in between."""
         try:
             connection, (peer, *_) = listener.accept()
-        except OSError as error:  # the client has gone, or no file is left
-            if error.errno in _EXHAUSTED:
-                self._exhausted.set()
+        except OSError:  # the client has gone
             return
         full = self._pending[peer] >= HANDSHAKES_PER_ADDRESS or self.pending >= HANDSHAKES
         if self._context is None or full:
@@ -157,7 +145,7 @@ class Door:
         handshake.add_done_callback(self._handshakes.pop)
 
     async def _greet(self, connection: socket.socket, peer: str, context: ServerContext, protocol: Protocol) -> None:
-        """Shake hands; where that succeeds, the protocol has the connection then."""
+        """Shake hands; then the protocol has the connection, if its client is the front proxy."""
         loop = asyncio.get_running_loop()
         try:
             transport, _ = await loop.connect_accepted_socket(
@@ -170,18 +158,11 @@ class Door:
         except OSError as error:  # TLS errors and time-outs among them
             error.__traceback__ = None  # its frames refer to it: 256 KiB would stay until a full garbage collection
             connection.close()
-            self._leave(peer)
             return
+        finally:
+            self._pending[peer] -= 1
+            if not self._pending[peer]:
+                del self._pending[peer]
         self._open.add(transport)
-        if self._is_front_proxy(transport.get_extra_info("ssl_object")):
-            self._leave(peer)
-        else:
-            loop.call_later(HANDSHAKE_SECONDS, self._leave, peer, transport)
-
-    def _leave(self, peer: str, transport: asyncio.Transport | None = None) -> None:
-        """Give the place of a pending handshake to others, and cut the connection that had it, if any."""
-        if transport is not None:
+        if not self._is_front_proxy(transport.get_extra_info("ssl_object")):
             transport.abort()
-        self._pending[peer] -= 1
-        if not self._pending[peer]:
-            del self._pending[peer]

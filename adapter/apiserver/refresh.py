@@ -1,23 +1,21 @@
 """Repeats what keeps this server current: the front proxy's configuration, the certificate, an upstream's names."""
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 
 import msgspec
 import structlog
 
 from adapter.apiserver.status import ServingError
-from adapter.runtime.backoff import exponential
+from adapter.runtime.backoff import Backoff
 from adapter.runtime.concurrency import wait_for_event
 from adapter.runtime.source_errors import SourceError
 
-_FIRST_RETRY = 1.0
 _log = structlog.get_logger(__name__)
 
 
 class Refresher:
-    """Calls `action` every `seconds`; sooner, with back-off from a second on, while it fails; at once after `wake`.
+    """Calls `action` every `seconds`; sooner, with back-off, while it fails; at once after `wake`.
 
     A failure is passed to `failed`, logged as `event` when it is a new one, and kept as `error` until a call succeeds.
     """
@@ -32,7 +30,7 @@ class Refresher:
 
     async def run(self) -> None:
         """Repeat until cancelled."""
-        retries = 0
+        backoff = Backoff()
         while True:
             self._woken.clear()
             seconds = self._seconds
@@ -43,9 +41,8 @@ class Refresher:
                 if str(error) != self.error:
                     _log.warning(self._event, error=str(error))
                 self.error = str(error)
-                spread = random.uniform(0.8, 1.2)  # noqa: S311 - spreads replicas, guards nothing
-                seconds = exponential(retries, _FIRST_RETRY, seconds) * spread
-                retries += 1
+                seconds = min(seconds, backoff.next())
             else:
-                self.error, retries = None, 0
+                self.error = None
+                backoff.reset()
             await wait_for_event(self._woken, seconds)

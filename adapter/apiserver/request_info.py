@@ -24,6 +24,8 @@ for a group whose APIService leads here, and while that finds no group, no names
 PODS_RESOURCE = "pods"
 POLICIES_RESOURCE = WATERMARK_POLICIES.name
 ALL_OBJECTS = "*"
+DECISION = "decision"
+"""The pseudo-metric of a policy under which its decision is served."""
 
 MAX_TARGET = 32 * 1024
 """Characters of an encoded target: enough for two selectors of many hundred values."""
@@ -35,6 +37,7 @@ class RequestKind(StrEnum):
     """What a request asks for. Also label `resource_kind` of the request metric, so there are few values."""
 
     POLICY = "policy"
+    DECISION = "decision"  # of a policy, with its inputs
     PODS = "pods"
     TARGET = "target"
     EXTERNAL = "external"
@@ -98,8 +101,9 @@ def parse_target(target: str) -> RequestInfo:
         raise not_allowed("watch is not supported: metrics can only be read")
     if parameters.get("fieldSelector"):
         raise bad_request("fieldSelector is not supported; use labelSelector")
+    kind = RequestKind.EXTERNAL if group == EXTERNAL else _KINDS.get(asked.resource, RequestKind.TARGET)
     return RequestInfo(
-        kind=RequestKind.EXTERNAL if group == EXTERNAL else _KINDS.get(asked.resource, RequestKind.TARGET),
+        kind=RequestKind.DECISION if kind is RequestKind.POLICY and asked.subresource == DECISION else kind,
         attributes=asked,
         segments=segments,
         group=group,

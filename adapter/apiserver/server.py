@@ -7,7 +7,7 @@ user is known, and what is authorized is what is answered.
 import asyncio
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 import structlog
@@ -22,11 +22,9 @@ from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.refresh import Refresher
 from adapter.apiserver.request_info import RequestInfo, RequestKind, parse_target
 from adapter.apiserver.status import StatusError, encode_status, not_allowed, not_found
-from adapter.apiserver.upstream import Upstreams
-from adapter.kube.scale import ScaleReader
+from adapter.apiserver.upstream import Upstream, is_ours
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
-from adapter.snapshot import Key, SnapshotStore
 from adapter.telemetry.health import Check
 from adapter.telemetry.metrics import Metrics
 
@@ -38,68 +36,60 @@ IDLE_SECONDS = 90.0
 """As long as the API server keeps an idle connection."""
 _TLS_SECONDS = 60.0
 """Between two looks at certificate and CA; each change of them is used at once."""
+_METRICS = frozenset(RequestKind) - {RequestKind.DECISION, RequestKind.OTHER}
 _HEADERS = {"Content-Type": "application/json", "Server": "effective-load"}
 _PRIVATE = {**_HEADERS, "Cache-Control": "no-store"}
 """For what only those may see who may ask for it."""
-_LOGGED_CHARACTERS = 256
-"""Characters of a target that are logged."""
 
 _log = structlog.get_logger(__name__)
 
 
 class ApiServer:
-    """Serves metrics from the snapshots to the front proxy; `upstreams` answer the metrics that are not ours.
+    """Serves metrics to the front proxy; `upstreams`, by group, answer those that are not the provider's.
 
-    `stale_reason` and `unsynced_reason` are those of MetricsProvider. `ready` and `warnings` are checks for `/readyz`.
-    The front proxy's configuration is read each `config_seconds`, the certificate each `certificate_seconds` (None: its
-    usual time); requests in flight have `grace_seconds` at shutdown.
+    `ready` and `warnings` are checks for `/readyz`. The front proxy's configuration is read each `config_seconds`, the
+    certificate each `certificate_seconds` (None: its usual time); requests in flight have `grace_seconds` at shutdown.
     """
 
     def __init__(
         self,
-        *,
-        snapshots: SnapshotStore,
+        provider: MetricsProvider,
         session: Session,
-        scales: ScaleReader,
-        stale_reason: Callable[[Key], str | None],
-        unsynced_reason: Callable[[], str],
         metrics: Metrics,
         settings: ServerSettings,
-        upstreams: Upstreams,
+        upstreams: Mapping[str, Upstream],
+        *,
         config_seconds: float = 5.0,
         certificate_seconds: float | None = None,
         grace_seconds: float = 5.0,
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.started, failed = asyncio.Event(), metrics.errors.labels("certificate").inc
-        self._tls = Refresher(self._use_tls, _TLS_SECONDS, "tls_context_failed", failed)
+        self._errors, self._duration = metrics.errors, functools.cache(metrics.api_requests.labels)
+        self._tls = Refresher(self._use_tls, _TLS_SECONDS, "tls_context_failed", self._errors.labels("certificate").inc)
         changed = self._tls.wake
         self.certificates = CertificateManager(session, settings, metrics, changed, seconds=certificate_seconds)
         self._authenticator = Authenticator(session, metrics, changed, wall, seconds=config_seconds)
         self.door = Door(settings.address, settings.port, self._authenticator.is_front_proxy)
         self._authorizer = Authorizer(session, metrics, monotonic)
-        self._provider = MetricsProvider(snapshots, scales, stale_reason, unsynced_reason, session.now)
-        self._upstreams, self._external = upstreams, settings.external_metrics
-        self._grace_seconds, self._errors = grace_seconds, metrics.errors
-        self._duration = functools.cache(metrics.api_requests.labels)
+        self._provider, self._upstreams, self._external = provider, upstreams, settings.external_metrics
+        self._grace_seconds = grace_seconds
         self.ready: dict[str, Check] = {
-            "caches": lambda: None if snapshots.current.synced else unsynced_reason(),
+            "caches": provider.unsynced,
             "certificate": self.certificates.check,
             "authentication": self._authenticator.check,
             "tls": self._tls_check,
         }
-        self.warnings: dict[str, Check] = {"authorization": self._authorizer.warning, "upstreams": upstreams.warning}
+        self.warnings: dict[str, Check] = {
+            "authorization": lambda: self._authorizer.missing_right,
+            "upstreams": lambda: "; ".join(one.fault for one in upstreams.values() if one.fault) or None,
+        }
 
     def apply_settings(self, settings: ServerSettings) -> None:
         """Serve external metrics or not, and publish the CA in the APIServices, as these say; the rest stays."""
         self._external = settings.external_metrics
-        self.certificates.publish_in(settings.api_services)
-
-    @property
-    def port(self) -> int:
-        """The port it listens on, once started."""
-        return self.door.port
+        self.certificates.api_services = settings.api_services
+        self.certificates.wake()
 
     async def run(self) -> None:
         """Serve until cancelled; then stop accepting and give requests in flight their time."""
@@ -114,13 +104,13 @@ class ApiServer:
             keepalive_timeout=IDLE_SECONDS,
         )
         try:
-            self.door.listen()
-            self.started.set()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self.door.run(http), name="door")
                 tasks.create_task(self.certificates.run(), name="certificate")
                 tasks.create_task(self._authenticator.run(), name="front proxy")
                 tasks.create_task(self._tls.run(), name="tls")
+                for group, upstream in self._upstreams.items():
+                    tasks.create_task(upstream.run(), name=f"upstream of {group}")
         finally:
             http.pre_shutdown()
             await http.shutdown(self._grace_seconds)
@@ -137,18 +127,17 @@ class ApiServer:
             group, kind = info.group, info.kind
             _refuse_unserved(request)
             await self._authorizer.check(identity, info.attributes)
-            is_metric = kind is not RequestKind.OTHER and (self._external or kind is not RequestKind.EXTERNAL)
-            queries = self._provider.synced_snapshot(info.namespace).queries if is_metric else {}
-            if is_metric and (upstream := self._upstreams.of(info, queries)) is not None:
+            upstream = self._upstreams.get(info.group) if self._is_metric(info) else None
+            if upstream and not is_ours(info, self._provider.synced_snapshot(info.namespace).queries):
                 kind = RequestKind.UPSTREAM
                 body = await upstream.fetch(info, request.headers.getall("Via", ()))
             else:
-                body = await self._body(info, is_metric=is_metric)
-            answer = web.Response(body=body, headers=_PRIVATE if decision_document.is_decision(info) else _HEADERS)
+                body = await self._body(info)
+            answer = web.Response(body=body, headers=_PRIVATE if kind is RequestKind.DECISION else _HEADERS)
         except StatusError as error:
             answer = self._error(error)
         except Exception as error:  # noqa: BLE001 - logged, and answered as a Status
-            _log.exception("request_failed", path=request.raw_path[:_LOGGED_CHARACTERS])
+            _log.exception("request_failed", path=request.raw_path[:256])
             message = f"Internal error occurred: {type(error).__name__}"
             answer = self._error(StatusError(HTTPStatus.INTERNAL_SERVER_ERROR, message))
         if request.method != "GET" or request.version != HttpVersion11 or request.body_exists:
@@ -157,11 +146,14 @@ class ApiServer:
         self._duration(group, kind, str(answer.status)).observe(time.perf_counter() - began)
         return answer
 
-    async def _body(self, info: RequestInfo, *, is_metric: bool) -> bytes:
+    def _is_metric(self, info: RequestInfo) -> bool:
+        return info.kind in _METRICS and (self._external or info.kind is not RequestKind.EXTERNAL)
+
+    async def _body(self, info: RequestInfo) -> bytes:
         """The body of our own answer, as JSON. Raises StatusError."""
-        if decision_document.is_decision(info):
+        if info.kind is RequestKind.DECISION:
             return await decision_document.answer(self._provider, info)
-        if is_metric:
+        if self._is_metric(info):
             return await self._provider.answer(info)
         document = discovery.document(info, self._provider.snapshot)
         if document is None:  # OpenAPI too: the aggregator skips a server without OpenAPI

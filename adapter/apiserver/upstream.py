@@ -11,7 +11,6 @@ never passes: an item whose value is absent or null. Neither do items of another
 header or `retryAfterSeconds`.
 """
 
-import asyncio
 import time
 from collections.abc import Collection, Mapping
 from http import HTTPStatus
@@ -23,13 +22,7 @@ from yarl import URL
 
 from adapter.apiserver.discovery import LIST_KINDS, is_reserved
 from adapter.apiserver.refresh import Refresher
-from adapter.apiserver.request_info import (
-    CUSTOM,
-    EXTERNAL,
-    PODS_RESOURCE,
-    POLICIES_RESOURCE,
-    RequestInfo,
-)
+from adapter.apiserver.request_info import CUSTOM, EXTERNAL, RequestInfo, RequestKind
 from adapter.apiserver.status import REASONS, StatusError, unavailable
 from adapter.kube.objects import ObjectReference
 from adapter.runtime.backoff import LogOnce
@@ -79,12 +72,12 @@ Queries = Mapping[str, NamedQueryResult]
 """The named queries that this adapter serves itself, by name."""
 
 
-def is_ours(group: str, resource: str, metric: str, queries: Queries) -> bool:
-    """Whether a metric of a resource (External: any text) is this adapter's own."""
-    if is_reserved(metric) or (group == CUSTOM and resource == POLICIES_RESOURCE):
+def is_ours(request: RequestInfo, queries: Queries) -> bool:
+    """Whether the metric of a request is this adapter's own."""
+    if is_reserved(request.metric) or request.kind is RequestKind.POLICY:
         return True
-    query = queries.get(metric)
-    return query is not None and (group == EXTERNAL or (resource == PODS_RESOURCE and query.by_pod))
+    query = queries.get(request.metric)
+    return query is not None and (request.group == EXTERNAL or (request.kind is RequestKind.PODS and query.by_pod))
 
 
 class Upstream:
@@ -161,29 +154,10 @@ class Upstream:
         return status
 
 
-class Upstreams:
-    """The adapters behind this one, by group, as the settings have them at the start."""
-
-    def __init__(self, settings: UpstreamsSettings, metrics: Metrics, *, seconds: float = PROBE_SECONDS) -> None:
-        given = {CUSTOM: settings.custom, EXTERNAL: settings.external}
-        self._by_group = {
-            group: Upstream(group, one, metrics, seconds=seconds) for group, one in given.items() if one is not None
-        }
-
-    def of(self, request: RequestInfo, queries: Queries) -> Upstream | None:
-        """The upstream that answers a metric request; None if the metric is ours, or nobody stands behind us."""
-        is_own = is_ours(request.group, request.resource, request.metric, queries)
-        return None if is_own else self._by_group.get(request.group)
-
-    def warning(self) -> str | None:
-        """Which upstreams do not answer, and why; None if all do."""
-        return "; ".join(one.fault for one in self._by_group.values() if one.fault) or None
-
-    async def run(self) -> None:
-        """Probe them until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for group, upstream in self._by_group.items():
-                tasks.create_task(upstream.run(), name=f"upstream of {group}")
+def upstreams(settings: UpstreamsSettings, metrics: Metrics, *, seconds: float = PROBE_SECONDS) -> dict[str, Upstream]:
+    """The adapters behind this one, by group, each probed every `seconds`. Made where an event loop runs."""
+    given = {CUSTOM: settings.custom, EXTERNAL: settings.external}
+    return {group: Upstream(group, one, metrics, seconds=seconds) for group, one in given.items() if one is not None}
 
 
 def _check_list(reply: Reply, request: RequestInfo) -> None:

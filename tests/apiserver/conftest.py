@@ -16,8 +16,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from yarl import URL
 
+from adapter.apiserver import upstream as upstream_module
+from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.server import ApiServer
-from adapter.apiserver.upstream import Upstreams
 from adapter.kube.credentials import ClusterAccess
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
@@ -105,25 +106,21 @@ class Service:
         self.sentence: str | None = None
         self.wall = Clock(session.now())
         self.monotonic = Clock(1000.0)
-        self.upstreams = Upstreams(upstreams or UpstreamsSettings(), self.metrics)
-        self.server = ApiServer(
-            snapshots=self.snapshot_store,
-            session=session,
-            scales=self.scales,
+        provider = MetricsProvider(
+            self.snapshot_store,
+            self.scales,
             stale_reason=lambda _: self.sentence,
             unsynced_reason=lambda: "the Kubernetes caches are still being filled: pods",
-            metrics=self.metrics,
-            settings=options,
-            upstreams=self.upstreams,
-            **timing,
-            wall=self.wall,
-            monotonic=self.monotonic,
+            now=session.now,
         )
+        behind = upstream_module.upstreams(upstreams or UpstreamsSettings(), self.metrics)
+        clocks = {"wall": self.wall, "monotonic": self.monotonic}
+        self.server = ApiServer(provider, session, self.metrics, options, behind, **timing, **clocks)
         self._clients: dict[int, aiohttp.ClientSession] = {}
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{self.server.port}"
+        return f"https://127.0.0.1:{self.server.door.port}"
 
     def unready(self) -> dict[str, str]:
         """The failing checks of readiness, with their reasons."""
@@ -211,17 +208,14 @@ def options() -> ServerSettings:
 @contextlib.asynccontextmanager
 async def running(service: Service) -> AsyncIterator[Service]:
     task = asyncio.create_task(service.server.run())
-    refreshing = asyncio.create_task(service.upstreams.run())
     try:
-        async with asyncio.timeout(30):
-            await service.server.started.wait()
+        await eventually(lambda: service.server.door.port > 0)
         yield service
     finally:
         await service.close()
-        for one in (task, refreshing):
-            one.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await one
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 def made(cluster: Cluster, session: Session, options: ServerSettings, **more: Any) -> Service:

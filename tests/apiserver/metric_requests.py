@@ -1,6 +1,7 @@
 """Metric requests without a network: a target in, JSON or a StatusError out."""
 
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -50,8 +51,9 @@ async def ask(
 ) -> Any:
     store, scales = SnapshotStore(), scales or StubScales()
     store.swap(snapshot)
-    provider = MetricsProvider(store, scales, lambda _: stale, lambda: FILLING, lambda: now, decide=decide)
-    return await respond(provider, target)
+    provider = MetricsProvider(store, scales, lambda _: stale, lambda: FILLING, lambda: now)
+    with mock.patch("adapter.apiserver.provider.decide", decide):
+        return await respond(provider, target)
 
 
 async def refused(snapshot: Snapshot, target: str, **more: Any) -> StatusError:

@@ -16,7 +16,7 @@ PATIENCE = 30
 
 async def opened(service: Service, leaf: trustme.LeafCert | None = None, *, source: str = "127.0.0.1") -> Streams:
     """A TLS connection to the API port."""
-    return await connected(service.server.port, service.context(leaf), source=source)
+    return await connected(service.server.door.port, service.context(leaf), source=source)
 
 
 async def connected(port: int, context: ssl.SSLContext | None = None, *, source: str = "127.0.0.1") -> Streams:
@@ -91,7 +91,7 @@ async def exchanged(service: Service, leaf: trustme.LeafCert | None, sent: bytes
     """All bytes received on a new connection until the server closes it or is silent for a while."""
     found = b""
     try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", service.server.port, ssl=service.context(leaf))
+        reader, writer = await asyncio.open_connection("127.0.0.1", service.server.door.port, ssl=service.context(leaf))
     except OSError:  # the handshake failed
         return found
     try:

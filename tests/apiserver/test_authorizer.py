@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from adapter.apiserver import authorization
 from adapter.apiserver.authentication import Identity
 from adapter.apiserver.authorization import Authorizer
 from adapter.apiserver.request_info import Attributes, parse_target
@@ -152,8 +153,11 @@ async def test_an_expired_allow_is_not_used_where_its_review_fails(
     assert (await refusal(authorizer)).code == 503
 
 
-async def test_a_review_has_a_deadline(session: Session, cluster: Cluster, clock: Clock, metrics: Metrics) -> None:
+async def test_a_review_has_a_deadline(
+    authorizer: Authorizer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(authorization, "DEADLINE", 0.05)
     cluster.faults[REVIEWS] = hold = asyncio.Event()
-    error = await refusal(Authorizer(session, metrics, clock, deadline=0.05))
+    error = await refusal(authorizer)
     assert (error.code, "0.05 s" in error.message) == (503, True)
     hold.set()

@@ -87,12 +87,11 @@ async def refused(served: MetricsProvider, path: str = PATH) -> StatusError:
     return caught.value
 
 
-async def test_a_policy_that_hpas_get_an_error_for_has_that_error_here_and_no_series_to_select() -> None:
+async def test_a_policy_that_hpas_get_an_error_for_has_that_error_here() -> None:
     stand = Stand()
     stand.inputs.silent = "the watch of pods has been silent for 60 s"
     assert (await refused(documents(stand.view()))).code == 503
     assert (await refused(documents())).code == 404
-    assert (await refused(documents(view()), f"{PATH}?labelSelector=a%3Db")).code == 400
 
 
 async def test_service_with_more_pods_than_decide_reads_is_refused_with_its_count() -> None:

@@ -49,7 +49,7 @@ async def service(
     service.snapshot_store.swap(snapshots.snapshot(snapshots.view(at=session.now(), pods=pods)))
     async with running(service):
         await service.ready()
-        await asyncio.to_thread(register, api_server.client, registered, service.server.port)
+        await asyncio.to_thread(register, api_server.client, registered, service.server.door.port)
         yield service
 
 

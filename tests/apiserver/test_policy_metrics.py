@@ -117,12 +117,6 @@ OTHER = f"{CUSTOM}/deployments.apps/other/desired_replicas"
 NAMED = "WatermarkPolicy shop/checkout"
 NOT_ASSESSED = f"{NAMED} has not been assessed yet"
 NEW = snapshot(announced())
-LOST = replace(
-    view(problem=Problem(503, "ServiceUnavailable", "deployments.apps have not been listed yet"), assessed=False),
-    target=None,
-    target_resource="",
-    target_name="web",
-)
 
 
 def cpu_measured(**changes: Any) -> Snapshot:
@@ -139,10 +133,7 @@ def cpu_measured(**changes: Any) -> Snapshot:
         (snapshot(view(), synced=False), PODS_COUNTED, FILLING),
         (NEW, COUNT, NOT_ASSESSED),
         (NEW, CPU, NOT_ASSESSED),
-        (NEW, f"{TARGET}/desired_replicas", NOT_ASSESSED),
         (NEW, f"{EXTERNAL}/desired_replicas?labelSelector=policy%3Dcheckout", NOT_ASSESSED),
-        (snapshot(view(), announced("new")), OTHER, "WatermarkPolicy shop/new has not been assessed yet"),
-        (snapshot(LOST), f"{TARGET}/desired_replicas", "deployments.apps have not been listed yet"),
     ],
 )
 async def test_what_has_no_value_now_is_a_503_that_says_why(picture: Snapshot, target: str, sentence: str) -> None:
@@ -186,12 +177,11 @@ KNOWN = "it has desired_replicas, effective_pods, pulled_out_pods, effective_cpu
     [
         (ELSEWHERE, COUNT, (*POLICIES, "checkout"), "kubectl get watermarkpolicies -n shop"),
         (shop(), OTHER, ("deployments", "apps", "other"), "scales deployments.apps other"),
-        (snapshot(LOST), OTHER, ("deployments", "apps", "other"), "scales deployments.apps other"),
         (shop(), f"{CUSTOM}/statefulsets.apps/web/raw_cpu", ("statefulsets", "apps", "web"), "statefulsets.apps web"),
         (shop(), f"{CUSTOM}/services/web/raw_cpu", ("services", "", "web"), "scales services web"),
         (shop(), f"{POLICY}/effective_memory", ("", "", "effective_memory"), KNOWN),
-        (shop(), f"{CUSTOM}/metrics/raw_cpu", ("", "", ""), "metrics have no metrics here"),
-        (shop(), "/apis/custom.metrics.k8s.io/v1beta2/nodes/n1/raw_cpu", ("", "", ""), "nodes have no metrics here"),
+        (shop(), f"{CUSTOM}/metrics/raw_cpu", ("metrics", "", "raw_cpu"), "scales metrics raw_cpu"),
+        (shop(), "/apis/custom.metrics.k8s.io/v1beta2/nodes/n1/raw_cpu", ("nodes", "", "n1"), "scales nodes n1"),
     ],
 )
 async def test_what_does_not_exist_is_a_404_that_names_it_and_says_what_does(

@@ -133,12 +133,11 @@ async def test_shutdown_finishes_requests_in_flight_and_accepts_no_new_ones(
     cluster.trust(pem(front_proxy))
     service = made(cluster, session, options, timing=TIMING | {"grace_seconds": 30})
     task = asyncio.create_task(service.server.run())
-    await service.server.started.wait()
     await service.ready()
     cluster.faults[REVIEWS] = hold = asyncio.Event()
     asking = asyncio.create_task(service.ask(EFFECTIVE, leaf=proxy, headers=KCM))
     await cluster.waiting.wait()
-    port = service.server.port
+    port = service.server.door.port
     task.cancel()
     async with asyncio.timeout(30):
         with contextlib.suppress(OSError):

@@ -12,7 +12,8 @@ import trustme
 from aiohttp import web
 
 from adapter.apiserver import upstream as upstream_module
-from adapter.apiserver.upstream import Upstreams, is_ours
+from adapter.apiserver.request_info import parse_target
+from adapter.apiserver.upstream import is_ours, upstreams
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
 from adapter.telemetry.metrics import Metrics
@@ -295,9 +296,9 @@ async def test_a_request_that_passed_through_here_before_is_a_loop(ask: Ask, ups
 
 def test_metrics_of_named_queries_are_ours_where_they_are_served() -> None:
     queries = {"requests": snapshots.query("requests"), "depth": snapshots.query("depth", by_pod=False)}
-    ours = [(CUSTOM, "pods", "requests"), (EXTERNAL, "", "requests"), (EXTERNAL, "", "depth")]
-    others = [(CUSTOM, "services", "requests"), (CUSTOM, "pods", "depth"), (EXTERNAL, "", "rps")]
-    assert [is_ours(*one, queries) for one in ours + others] == [True] * 3 + [False] * 3
+    ours = (f"{SHOP}/pods/%2A/requests", f"{DEEP}/requests", f"{DEEP}/depth")
+    others = (f"{SHOP}/services/web/requests", f"{SHOP}/pods/%2A/depth", f"{DEEP}/rps")
+    assert [is_ours(parse_target(one), queries) for one in (*ours, *others)] == [True] * 3 + [False] * 3
 
 
 async def test_until_our_caches_are_filled_no_name_is_taken_for_the_upstreams(
@@ -311,11 +312,11 @@ async def test_until_our_caches_are_filled_no_name_is_taken_for_the_upstreams(
 
 async def test_an_upstream_that_does_not_answer_is_a_warning_before_anybody_asks(upstream: FakeUpstream) -> None:
     metrics = Metrics()
-    custom = Upstreams(upstream.settings("custom"), metrics, seconds=0.05)
+    custom = upstreams(upstream.settings("custom"), metrics, seconds=0.05)[CUSTOM]
     running = asyncio.create_task(custom.run())
-    await eventually(lambda: "custom.metrics.k8s.io does not answer discovery" in (custom.warning() or ""))
+    await eventually(lambda: "custom.metrics.k8s.io does not answer discovery" in (custom.fault or ""))
     upstream.documents = {f"{CUSTOM}/v1beta1": names(CUSTOM, "v1beta1", "pods/rps")}
-    await eventually(lambda: custom.warning() is None)
+    await eventually(lambda: custom.fault is None)
     assert metrics.registry.get_sample_value("effective_load_upstream_up", {"group": CUSTOM}) == 1
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)

@@ -131,7 +131,11 @@ def test_nobody_but_the_front_proxy_is_answered(
         with pytest.raises((OSError, http.client.HTTPException)):
             client.raw(path, {"X-Remote-User": "admin", "X-Remote-Group": "system:masters"})
     other = control_plane.as_aggregator(adapter.port, "admin", "system:masters", name="somebody-else")
-    assert other.raw(path).status == 401
+    try:
+        status = other.raw(path).status
+    except (OSError, http.client.HTTPException):
+        status = 0  # cut off
+    assert status in {0, 401}
 
 
 def test_encoded_stars_and_pluses_arrive_as_they_were_meant(
