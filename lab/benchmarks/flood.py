@@ -99,12 +99,14 @@ async def attack(kind: str, port: int, seconds: float) -> int:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     loop, held, made = asyncio.get_running_loop(), list[socket.socket](), 0
     with ThreadPoolExecutor(_THREADS) as threads:
-        until = loop.time() + seconds
+        due = loop.time()  # of the next burst: a late one is made up for
+        until = due + seconds
         while loop.time() < until:
+            due += 1 / _BEATS
             if kind == "handshakes":
                 handshakes = [loop.run_in_executor(threads, handshake, port) for _ in range(_ATTACK_RATE // _BEATS)]
                 made += len(handshakes)
-                await asyncio.gather(*handshakes, asyncio.sleep(1 / _BEATS))
+                await asyncio.gather(*handshakes, asyncio.sleep(due - loop.time()))
                 continue
             for _ in range(_ATTACK_RATE // _BEATS):
                 held.append(connection := socket.socket())
@@ -113,7 +115,7 @@ async def attack(kind: str, port: int, seconds: float) -> int:
                 with suppress(OSError):  # it is in progress
                     connection.connect(("127.0.0.1", port))
             made += _ATTACK_RATE // _BEATS
-            await asyncio.sleep(1 / _BEATS)
+            await asyncio.sleep(due - loop.time())
             if kind == "half":
                 for connection in held[-_ATTACK_RATE // _BEATS :]:
                     with suppress(OSError):
@@ -159,6 +161,7 @@ def flooded(stage: Stage, kind: str, seconds: float) -> dict[str, Any]:
         "slowest_probe_ms": round(watch.slowest_ms, 1),
         "failed": watch.failed + under.refused,
         "attacks": int(output),
+        "attacks_a_second": round(int(output) / (seconds + _LEAD_SECONDS)),
     }
     print_to_stderr(f"{ATTACKS[kind]}: {figures}")
     return figures

@@ -3,14 +3,12 @@
 import json
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from typing import NamedTuple
 
 from adapter.load.assessment import Assessment, MetricAssessment
-from adapter.load.pod_samples import PodSample, Sizes
 from adapter.load.pods import Container, Pod, PodAssessment, PodState
 from adapter.load.quantity import NANO
 from adapter.load.samples import Point
-from adapter.load.spec import Bounds, Capacity, Metric, Policy, Query, Scale, Target
+from adapter.load.spec import Bounds, Metric, Policy, Scale, Target
 from adapter.snapshot import (
     Key,
     PodStore,
@@ -25,40 +23,19 @@ SAMPLED = NOW - 12
 SCALE_PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 
 
-def pod(
-    name: str, namespace: str = "shop", *, labels: Mapping[str, str] | None = None, limit: int | None = None
-) -> Pod:
-    limits = {} if limit is None else {"memory": limit * NANO}
+def pod(name: str, namespace: str = "shop", *, labels: Mapping[str, str] | None = None) -> Pod:
     return Pod(
         namespace=namespace,
         name=name,
         uid=f"uid-{name}",
         created_at=NOW - 3600,
         labels={"app": "web"} if labels is None else labels,
-        containers=(Container(name="app", limits=limits, running=True),),
+        containers=(Container(name="app", running=True),),
     )
 
 
-class Reading(NamedTuple):
-    """A pod's assessment, and what it uses by metric (nano-units)."""
-
-    assessed: PodAssessment
-    usage: Mapping[str, int]
-
-    def sample(self, metric: Metric) -> PodSample | None:
-        """Its sample of a metric, if it has one."""
-        if (usage := self.usage.get(metric.name)) is None:
-            return None
-        limits = self.assessed.pod.containers[0].limits
-        size = limits.get(metric.name) if metric.relative_to else 1
-        sizes = None if size is None else Sizes(size, size)
-        return PodSample(self.assessed.pod, usage, "", usage, sizes, 0, usage, SAMPLED, 30.0, NOW - 3600)
-
-
-def reading(name: str, state: PodState = PodState.SERVING, *, limit: int | None = None, **usage: int) -> Reading:
-    """A pod's assessment with its usage in milli-units."""
-    nano = {metric: value * NANO // 1000 for metric, value in usage.items()}
-    return Reading(PodAssessment(pod=pod(name, limit=limit), state=state, reason="said so"), nano)
+def assessed(name: str, state: PodState = PodState.SERVING) -> PodAssessment:
+    return PodAssessment(pod=pod(name), state=state, reason="said so")
 
 
 def measured(name: str = "cpu", usage: Fraction | int | None = 1500, **more: object) -> MetricAssessment:
@@ -68,17 +45,8 @@ def measured(name: str = "cpu", usage: Fraction | int | None = 1500, **more: obj
     return MetricAssessment(metric=Metric(name=name), usage=nano, **fields)  # type: ignore[arg-type]
 
 
-def metric(name: str = "cpu", *, relative_to: Capacity | None = None) -> Metric:
-    return Metric(
-        name=name,
-        resource="memory" if relative_to else "cpu",
-        relative_to=relative_to,
-        high=Fraction(1200 * NANO, 1000),
-    )
-
-
-def rps() -> Metric:
-    return Metric(name="rps", query=Query(name="requests"), high=Fraction(100 * NANO))
+def metric(name: str = "cpu") -> Metric:
+    return Metric(name=name, resource="cpu", high=Fraction(1200 * NANO, 1000))
 
 
 def policy(name: str = "checkout", namespace: str = "shop", metrics: Iterable[Metric] = ()) -> Policy:
@@ -92,28 +60,22 @@ def view(
     target: str = "web",
     metrics: Iterable[Metric] = (),
     assessments: Iterable[MetricAssessment] | None = None,
-    pods: Iterable[Reading] = (),
+    pods: Iterable[PodAssessment] = (),
     problem: Problem | None = None,
-    assessed: bool = True,
+    is_assessed: bool = True,
     at: float = NOW - 1,
 ) -> PolicyView:
     rules = policy(name, namespace, metrics)
-    readings = tuple(pods)
-    states = tuple(each.assessed for each in readings)
+    states = tuple(pods)
     named = {each.name: each for each in rules.metrics}
     given = (measured(),) if assessments is None else tuple(assessments)
-    given = tuple(each._replace(metric=named.get(each.name, each.metric)) for each in given)
-    assessed_metrics = tuple(
-        each._replace(samples=[sample for one in readings if (sample := one.sample(each.metric)) is not None])
-        for each in given
-    )
     assessment = Assessment(
         policy=rules,
         target=f"Deployment {target}",
         at=at,
         pods=states,
         counts={state: sum(1 for each in states if each.state is state) for state in PodState},
-        metrics=assessed_metrics,
+        metrics=tuple(each._replace(metric=named.get(each.name, each.metric)) for each in given),
     )
     return PolicyView(
         policy=rules,
@@ -122,7 +84,7 @@ def view(
         scale_path=SCALE_PATH,
         scale=Scale(replicas=5, status_replicas=5, selector="app=web"),
         bounds=Bounds(minimum=1, maximum=50),
-        assessment=assessment if assessed else None,
+        assessment=assessment if is_assessed else None,
         problem=problem,
     )
 

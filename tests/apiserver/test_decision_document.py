@@ -121,7 +121,7 @@ async def test_it_is_authorized_as_a_subresource_of_the_policy_before_anything_i
 
 
 async def test_nobody_on_the_way_may_keep_it(service: Service, ask: Ask) -> None:
-    seen = view(500)
+    seen = view(5)
     assert seen.assessment is not None
     # Else it would be too old to be served.
     metrics = tuple(metric._replace(stale_at=None) for metric in seen.assessment.metrics)
@@ -129,5 +129,3 @@ async def test_nobody_on_the_way_may_keep_it(service: Service, ask: Ask) -> None
     service.snapshot_store.swap(snapshots.snapshot(replace(seen, assessment=fresh)))
     got = await ask(PATH, "amy")
     assert (got.status, got.headers["Cache-Control"]) == (200, "no-store")
-    assert len(got.body) > 2**18
-    assert len(read_document(json.dumps(got.json()["document"])).inputs.pods) == 500

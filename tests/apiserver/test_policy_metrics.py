@@ -29,15 +29,15 @@ from tests.apiserver.metric_requests import (
     seven,
     value,
 )
-from tests.apiserver.snapshots import NOW, SCALE_PATH, measured, reading, snapshot, view
+from tests.apiserver.snapshots import NOW, SCALE_PATH, assessed, measured, snapshot, view
 
 
 def shop() -> Snapshot:
     pods = [
-        reading("web-1", cpu=1500),
-        reading("web-2", cpu=1500),
-        reading("web-3", PodState.PULLED_OUT, cpu=10),
-        reading("web-4", PodState.STARTING),
+        assessed("web-1"),
+        assessed("web-2"),
+        assessed("web-3", PodState.PULLED_OUT),
+        assessed("web-4", PodState.STARTING),
     ]
     return snapshot(view(pods=pods, assessments=[measured(usage=1500, raw=Fraction(NANO))]))
 
@@ -83,29 +83,25 @@ async def test_a_metric_carries_the_object_asked_for_with_the_time_and_window_of
     assert (count["timestamp"], "windowSeconds" in count) == ("2027-01-15T07:59:59Z", False)
 
 
-async def test_desired_replicas_alone_reads_the_live_scale_and_serves_the_shaped_count() -> None:
-    for path, replicas, served in ((POLICY, 5, "7"), (TARGET, 9, "6001m")):
-        scales = StubScales(Scale(replicas=replicas, status_replicas=replicas))
-        assert await value(shop(), f"{path}/desired_replicas", scales=scales) == served
-        await ask(shop(), f"{path}/effective_cpu", scales=scales)
-        assert scales.reads == [SCALE_PATH]
-
-
-async def test_the_decision_gets_what_was_read_and_the_hpas_bounds() -> None:
+async def test_desired_replicas_alone_is_decided_from_the_live_scale_and_the_hpas_bounds() -> None:
     seen: list[tuple[str, Scale, Bounds]] = []
 
     def decide(assessment: Assessment, scale: Scale, bounds: Bounds, now: float) -> Decision:
         seen.append((assessment.policy.name, scale, bounds))
         return seven(assessment, scale, bounds, now)
 
-    live = Scale(replicas=3, status_replicas=4)
-    await ask(shop(), f"{POLICY}/desired_replicas", scales=StubScales(live), decide=decide)
-    assert seen == [("checkout", live, Bounds(minimum=1, maximum=50))]
+    for path, replicas, served in ((POLICY, 5, "7"), (TARGET, 9, "6001m")):
+        live = Scale(replicas=replicas - 1, status_replicas=replicas)
+        scales = StubScales(live)
+        assert await value(shop(), f"{path}/desired_replicas", scales=scales, decide=decide) == served
+        assert seen.pop() == ("checkout", live, Bounds(minimum=1, maximum=50))
+        await ask(shop(), f"{path}/effective_cpu", scales=scales, decide=decide)
+        assert (scales.reads, seen) == ([SCALE_PATH], [])
 
 
 def announced(name: str = "checkout") -> PolicyView:
     """A policy before its first evaluation: its target is not known."""
-    return replace(view(name, assessed=False), target=None, target_resource="", pending=True)
+    return replace(view(name, is_assessed=False), target=None, target_resource="", pending=True)
 
 
 def in_error(_assessment: Assessment, _scale: Scale, _bounds: Bounds, _now: float) -> Decision:
@@ -123,40 +119,38 @@ def cpu_measured(**changes: Any) -> Snapshot:
     return snapshot(view(assessments=[measured(usage=None, **changes)]))
 
 
-@pytest.mark.parametrize(
-    ("picture", "target", "sentence"),
-    [
-        (snapshot(view(assessed=False)), CPU, NOT_ASSESSED),
-        (snapshot(view(at=NOW - 100)), COUNT, f"{NAMED} was last assessed at {time_text(NOW - 100)}"),
-        (cpu_measured(error="metrics.k8s.io: refused"), CPU, f"metric cpu of {NAMED}: metrics.k8s.io: refused"),
-        (cpu_measured(), CPU, f"metric cpu of {NAMED}: no serving pod has a sample"),
-        (snapshot(view(), synced=False), PODS_COUNTED, FILLING),
-        (NEW, COUNT, NOT_ASSESSED),
-        (NEW, CPU, NOT_ASSESSED),
-        (NEW, f"{EXTERNAL}/desired_replicas?labelSelector=policy%3Dcheckout", NOT_ASSESSED),
-    ],
-)
-async def test_what_has_no_value_now_is_a_503_that_says_why(picture: Snapshot, target: str, sentence: str) -> None:
-    error = await refused(picture, target)
-    assert (error.code, error.reason, error.message) == (503, "ServiceUnavailable", sentence)
-
-
-UNREAD = KubeError(f"GET {SCALE_PATH}: no answer", public="no answer within 0.5 s")
+UNREAD = KubeError(f"GET {SCALE_PATH}: no answer", public="too slow")
+EXPIRED = snapshot(view(assessments=[measured(stale_at=NOW - 30)]))
+"""A process without processor time assesses late: a request must not serve what no longer counts."""
 
 
 @pytest.mark.parametrize(
-    ("target", "more", "sentence"),
+    ("picture", "target", "more", "sentence"),
     [
-        (COUNT, {"decide": in_error}, "no sample"),
-        (f"{TARGET}/desired_replicas", {"decide": in_error}, f"{NAMED}: no sample"),
-        (COUNT, {"scales": StubScales(error=UNREAD)}, f"the live replica count cannot be read: {UNREAD.public}"),
-        (PODS_COUNTED, {"stale": "the watch is silent"}, "the watch is silent"),
+        (snapshot(view(is_assessed=False)), CPU, {}, NOT_ASSESSED),
+        (snapshot(view(at=NOW - 100)), COUNT, {}, f"{NAMED} was last assessed at {time_text(NOW - 100)}"),
+        (EXPIRED, COUNT, {}, f"{NAMED} was last assessed at {time_text(NOW - 1)}"),
+        (cpu_measured(error="metrics.k8s.io: refused"), CPU, {}, f"metric cpu of {NAMED}: metrics.k8s.io: refused"),
+        (cpu_measured(), CPU, {}, f"metric cpu of {NAMED}: no serving pod has a sample"),
+        (snapshot(view(), synced=False), PODS_COUNTED, {}, FILLING),
+        (NEW, COUNT, {}, NOT_ASSESSED),
+        (NEW, CPU, {}, NOT_ASSESSED),
+        (NEW, f"{EXTERNAL}/desired_replicas?labelSelector=policy%3Dcheckout", {}, NOT_ASSESSED),
+        (shop(), COUNT, {"decide": in_error}, "no sample"),
+        (shop(), f"{TARGET}/desired_replicas", {"decide": in_error}, f"{NAMED}: no sample"),
+        (
+            shop(),
+            COUNT,
+            {"scales": StubScales(error=UNREAD)},
+            f"the live replica count cannot be read: {UNREAD.public}",
+        ),
+        (shop(), PODS_COUNTED, {"stale": "the watch is silent"}, "the watch is silent"),
     ],
 )
-async def test_a_decision_in_error_a_scale_that_cannot_be_read_and_a_silent_watch_are_a_503_with_the_sentence(
-    target: str, more: dict[str, Any], sentence: str
+async def test_what_has_no_value_now_is_a_503_that_says_why(
+    picture: Snapshot, target: str, more: dict[str, Any], sentence: str
 ) -> None:
-    error = await refused(shop(), target, **more)
+    error = await refused(picture, target, **more)
     assert (error.code, error.reason, error.message) == (503, "ServiceUnavailable", sentence)
 
 
@@ -178,7 +172,9 @@ KNOWN = "it has desired_replicas, effective_pods, pulled_out_pods, effective_cpu
         (ELSEWHERE, COUNT, (*POLICIES, "checkout"), "kubectl get watermarkpolicies -n shop"),
         (shop(), OTHER, ("deployments", "apps", "other"), "scales deployments.apps other"),
         (shop(), f"{CUSTOM}/statefulsets.apps/web/raw_cpu", ("statefulsets", "apps", "web"), "statefulsets.apps web"),
-        (shop(), f"{CUSTOM}/services/web/raw_cpu", ("services", "", "web"), "scales services web"),
+        # No HPA lists them, and a list would read every live scale.
+        (shop(), f"{CUSTOM}/deployments.apps/%2A/raw_cpu", ("deployments", "apps", "*"), "scales deployments.apps *"),
+        (shop(), f"{CUSTOM}/{'.'.join(POLICIES)}/%2A/raw_cpu", (*POLICIES, "*"), "there is no WatermarkPolicy *"),
         (shop(), f"{POLICY}/effective_memory", ("", "", "effective_memory"), KNOWN),
         (shop(), f"{CUSTOM}/metrics/raw_cpu", ("metrics", "", "raw_cpu"), "scales metrics raw_cpu"),
         (shop(), "/apis/custom.metrics.k8s.io/v1beta2/nodes/n1/raw_cpu", ("nodes", "", "n1"), "scales nodes n1"),
@@ -190,15 +186,3 @@ async def test_what_does_not_exist_is_a_404_that_names_it_and_says_what_does(
     error = await refused(picture, target)
     assert (error.code, tuple(error.details.get(key, "") for key in ("kind", "group", "name"))) == (404, details)
     assert says in error.message
-
-
-async def test_policies_and_targets_are_asked_for_by_name_alone() -> None:
-    """No HPA lists them, and a list would read every live scale."""
-    for path in (f"{CUSTOM}/watermarkpolicies.effective-load.io", f"{CUSTOM}/deployments.apps"):
-        assert (await refused(shop(), f"{path}/%2A/desired_replicas")).code == 404
-
-
-async def test_a_count_of_samples_that_have_become_too_old_is_refused_before_the_next_assessment() -> None:
-    """A process without processor time assesses late: a request must not serve what no longer counts."""
-    stale = snapshot(view(assessments=[measured(stale_at=NOW - 30)]))
-    await refused(stale, f"{POLICY}/desired_replicas")

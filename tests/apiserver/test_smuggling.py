@@ -8,7 +8,7 @@ import pytest
 import trustme
 
 from tests.apiserver.conftest import Service
-from tests.apiserver.raw import METRIC, as_proxy, exchanged, head, reviewed, statuses
+from tests.apiserver.raw import METRIC, as_proxy, head, reviewed, statuses
 
 HIDDEN = head("/version", *as_proxy("Connection: close", user="hidden"))
 
@@ -73,15 +73,6 @@ async def test_a_trailer_adds_nothing_to_its_request_or_the_next_one(
 async def test_other_protocols_are_not_spoken(service: Service, proxy: trustme.LeafCert, version: str) -> None:
     found = await statuses(service, proxy, head("/version", *as_proxy("Connection: close"), version=version))
     assert found in ([400], [505])
-
-
-async def test_no_connection_is_upgraded(service: Service, proxy: trustme.LeafCert) -> None:
-    for protocol in ("h2c", "websocket", "SPDY/3.1"):
-        fields = as_proxy(
-            "Connection: Upgrade, close", f"Upgrade: {protocol}", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA"
-        )
-        found = await exchanged(service, proxy, head("/version", *fields))
-        assert b" 101 " not in found
 
 
 # --- paths

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -63,43 +62,30 @@ class FakeUpstream:
     seen: list[Seen] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     port: int = 0
-    refuses: bool = False
 
     def __post_init__(self) -> None:
         self.respond: Respond = self.usual
         self.authority.cert_pem.write_to_path(str(self.folder / "ca.crt"))
         (self.folder / "token").write_text("low-privilege\n")
         self.server = RawTestServer(self._answer)
-        self._held = socket.socket()
 
     async def start(self) -> None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         self.authority.issue_cert("localhost").configure_cert(context)
-        self._held.close()
-        self.refuses = False
-        self.server = RawTestServer(self._answer, port=self.port or None, host="localhost")
+        self.server = RawTestServer(self._answer, host="localhost")
         await self.server.start_server(ssl=context)
         self.port = self.server.port or 0
 
     async def stop(self) -> None:
-        self._held.close()
         await self.server.close()
-
-    async def refuse(self) -> None:
-        """Refuse connections until the next start; the port stays taken, or another test's upstream might answer."""
-        self.refuses = True
-        await self.server.close()
-        self._held = socket.socket()
-        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self._held.bind(("127.0.0.1", self.port))
 
     def settings(self, *groups: str, **more: Any) -> UpstreamsSettings:
-        """Settings with this upstream for the groups, by default both; it has 2 s."""
+        """Settings with this upstream for the groups, by default both; it has 4 s."""
         given = {
             "url": f"https://localhost:{self.port}",
             "ca_file": str(self.folder / "ca.crt"),
             "bearer_token_file": str(self.folder / "token"),
-            "timeout_seconds": 2,
+            "timeout_seconds": 4,
             **more,
         }
         upstream = Upstream(**given)
@@ -134,8 +120,6 @@ class FakeUpstream:
         return web.Response(body=listing(values, group=group, version=version), content_type="application/json")
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        if self.refuses and request.transport:  # its handshake ended after the other connections were closed
-            request.transport.abort()
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.seen.append(Seen(request.method, request.raw_path, headers))
         path = request.raw_path.partition("?")[0]
