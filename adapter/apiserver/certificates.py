@@ -96,10 +96,9 @@ class CertificateManager:
 
     def check(self) -> str | None:
         """Why there is no certificate to serve, None if there is one."""
-        if self.current is not None:
-            return None
         error = self._refresher.error
-        return f"there is no serving certificate: {error}" if error else "there is no serving certificate yet"
+        missing = f"there is no serving certificate{f': {error}' if error else ' yet'}"
+        return missing if self.current is None else None
 
     async def sync_files(self) -> None:
         """Serve the files if they changed. Raises CertificateError and OSError."""

@@ -24,9 +24,8 @@ from adapter.runtime.process import listening
 
 HANDSHAKES_PER_ADDRESS, HANDSHAKES = 64, 512
 """Pending handshakes; further connections are closed. An API server has about 10 with the HPA's default workers."""
-HANDSHAKE_SECONDS = 5.0
+HANDSHAKE_SECONDS, _SHUTDOWN_SECONDS = 5.0, 5.0
 Protocol = Callable[[], asyncio.BaseProtocol]
-_SHUTDOWN_SECONDS = 5.0
 _BLOCK = re.compile(r"-----BEGIN [^-]+-----[^-]+-----END [^-]+-----")
 """A certificate in PEM, whatever its label: OpenSSL reads several."""
 _GROUP = "prime256v1"

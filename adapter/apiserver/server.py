@@ -67,9 +67,8 @@ class ApiServer:
     ) -> None:
         self._errors, self._duration = metrics.errors, functools.cache(metrics.api_requests.labels)
         self._tls = Refresher(self._use_tls, _TLS_SECONDS, "tls_context_failed", self._errors.labels("certificate").inc)
-        changed = self._tls.wake
-        self.certificates = CertificateManager(session, settings, metrics, changed, seconds=certificate_seconds)
-        self._authenticator = Authenticator(session, metrics, changed, wall, seconds=config_seconds)
+        self.certificates = CertificateManager(session, settings, metrics, self._tls.wake, seconds=certificate_seconds)
+        self._authenticator = Authenticator(session, metrics, self._tls.wake, wall, seconds=config_seconds)
         self.door = Door(settings.address, settings.port, self._authenticator.is_front_proxy)
         self._authorizer = Authorizer(session, metrics, monotonic)
         self._provider, self._upstreams, self._external = provider, upstreams, settings.external_metrics

@@ -45,8 +45,7 @@ _SEGMENT_CHARACTERS = "!$&'()+,;=:@"
 """Characters of a path segment that stay as they are, besides letters, digits and `-._~` (RFC 3986)."""
 _OF_OUR_ACCOUNT = {401: NotAuthenticated, 403: NotAllowed}
 """Refusals of this adapter's account: they say nothing of the client's rights."""
-_LONGEST_MESSAGE = 1024
-_SHOWN = 200
+_LONGEST_MESSAGE, _SHOWN = 1024, 200
 
 _log = structlog.get_logger(__name__)
 
