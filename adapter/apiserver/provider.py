@@ -238,9 +238,10 @@ async def _of_series(snapshot: Snapshot, request: RequestInfo) -> list[PolicyVie
     Raises StatusError 404 if none is selected. `desired_replicas` has to select one policy, because the HPA sums the
     series that it gets: 400 if several are.
     """
-    every = snapshot.policies_in(request.namespace)
-    chosen = (view if _is_selected(view, request.metric, request.labels) else None for view in every)
-    views = await in_slices(chosen)
+    named = request.labels.value("policy") if request.labels else None  # one of thousands is found at once
+    one = snapshot.policies.get(Key(request.namespace, named or ""))
+    every = snapshot.policies_in(request.namespace) if named is None else [one] if one else []
+    views = await in_slices(view if _is_selected(view, request.metric, request.labels) else None for view in every)
     how = "select one by its name: matchLabels: {policy: NAME}"
     if not views:
         asked = f"an external metric {request.metric}{selected_by(request.labels)}"
@@ -248,8 +249,7 @@ async def _of_series(snapshot: Snapshot, request: RequestInfo) -> list[PolicyVie
         raise not_found(message, name=request.metric)
     if request.metric == DESIRED_REPLICAS and len(views) > 1:
         names = first_names([view.policy.name for view in views], 5)
-        message = f"{len(views)} policies are selected ({names}), and the HPA would add up their {request.metric}"
-        raise bad_request(f"{message}; {how}")
+        raise bad_request(f"{len(views)} policies are selected ({names}), and the HPA would add up their counts; {how}")
     return views
 
 

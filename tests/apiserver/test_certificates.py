@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import datetime as dt
 import socket
 import ssl
@@ -181,7 +180,15 @@ async def test_due_certificate_is_renewed_by_the_same_ca(
 # --- the CA in the APIServices
 
 
-async def test_api_service_of_others_is_left_alone(replica: Replica, cluster: Cluster) -> None:
+async def test_ca_is_in_our_api_services_whoever_changed_them_and_in_no_others(
+    replica: Replica, cluster: Cluster
+) -> None:
+    cluster.register(V2, caBundle="b3RoZXI=", groupPriorityMinimum=100)
+    cluster.register(V1, insecureSkipTLSVerify=True)
+    await replica.manager.sync_secret()
+    assert cluster.bundle(V2) == cluster.bundle(V1) == cluster.secret("ca.crt")
+    assert cluster.objects[f"{SERVICES}/{V2}"]["spec"]["groupPriorityMinimum"] == 100
+    assert "insecureSkipTLSVerify" not in cluster.objects[f"{SERVICES}/{V1}"]["spec"]
     cluster.register(V2, caBundle="b3RoZXI=", service="prometheus-adapter")
     cluster.put(f"{SERVICES}/{V1}", {"spec": {"group": "a local one"}})
     await replica.manager.sync_secret()
@@ -189,51 +196,25 @@ async def test_api_service_of_others_is_left_alone(replica: Replica, cluster: Cl
     assert "caBundle" not in cluster.objects[f"{SERVICES}/{V1}"]["spec"]
 
 
-async def test_ca_bundle_changed_by_others_is_restored(replica: Replica, cluster: Cluster) -> None:
-    cluster.register(V2, caBundle="b3RoZXI=", groupPriorityMinimum=100)
-    cluster.register(V1, insecureSkipTLSVerify=True)
-    await replica.manager.sync_secret()
-    assert cluster.bundle(V2) == cluster.bundle(V1) == cluster.secret("ca.crt")
-    assert cluster.objects[f"{SERVICES}/{V2}"]["spec"]["groupPriorityMinimum"] == 100
-    assert "insecureSkipTLSVerify" not in cluster.objects[f"{SERVICES}/{V1}"]["spec"]
+async def test_changed_files_are_served_once_the_key_fits(session: Session, cluster: Cluster, tmp_path: Path) -> None:
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
 
-
-# --- given files
-
-
-@dataclasses.dataclass
-class Files:
-    certificate: Path
-    key: Path
-
-    def write(self) -> KeyPair:
+    def write() -> KeyPair:
         leaf = trustme.CA().issue_cert("effective-load.adapter.svc")
-        self.key.write_bytes(leaf.private_key_pem.bytes())
-        self.certificate.write_bytes(leaf.cert_chain_pems[0].bytes())
-        return KeyPair(self.certificate.read_bytes(), self.key.read_bytes())
+        key.write_bytes(leaf.private_key_pem.bytes())
+        certificate.write_bytes(leaf.cert_chain_pems[0].bytes())
+        return KeyPair(certificate.read_bytes(), key.read_bytes())
 
-
-@pytest.fixture
-def files(tmp_path: Path) -> Files:
-    return Files(tmp_path / "tls.crt", tmp_path / "tls.key")
-
-
-@pytest.fixture
-def given_files(session: Session, files: Files) -> Replica:
-    tls = Tls(mode="Files", namespace="adapter", cert_file=str(files.certificate), key_file=str(files.key))
-    return Replica(session, ServerSettings(tls=tls))
-
-
-async def test_changed_files_are_served_once_the_key_fits(given_files: Replica, files: Files, cluster: Cluster) -> None:
-    first = files.write()
-    await given_files.manager.sync_files()
-    old_key = files.key.read_bytes()
-    second = files.write()
-    files.key.write_bytes(old_key)
+    tls = Tls(mode="Files", namespace="adapter", cert_file=str(certificate), key_file=str(key))
+    given = Replica(session, ServerSettings(tls=tls))
+    first = write()
+    await given.manager.sync_files()
+    second = write()
+    key.write_bytes(first.key)
     with pytest.raises(CertificateError):
-        await given_files.manager.sync_files()
-    assert given_files.manager.current == first
-    files.key.write_bytes(second.key)
-    await given_files.manager.sync_files()
-    assert given_files.published == [first, second]
+        await given.manager.sync_files()
+    assert given.manager.current == first
+    key.write_bytes(second.key)
+    await given.manager.sync_files()
+    assert given.published == [first, second]
     assert not cluster.asked
