@@ -54,10 +54,6 @@ class Authorizer:
         if denial is not None:
             raise forbidden(identity, attributes, denial)
 
-    async def close(self) -> None:
-        """Cancel the reviews in flight."""
-        await self._denials.close()
-
     async def _ask(self, review: bytes, user: str, attributes: Attributes) -> str | None:
         """The review's denial, None for an allow. A failure, and an answer to another question, allow nothing."""
         answer, fault, path = AnyObject(), "", SUBJECT_ACCESS_REVIEWS.collection()

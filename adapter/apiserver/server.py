@@ -114,7 +114,6 @@ class ApiServer:
             http.pre_shutdown()
             await http.shutdown(self._grace_seconds)
             await self.door.end_connections()
-            await self._authorizer.close()
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         """Answer a request. Raises only on cancellation."""

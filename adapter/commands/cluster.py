@@ -11,7 +11,7 @@ from adapter.kube.api import WATERMARK_POLICIES, GroupVersionResource, path
 from adapter.kube.errors import ApiStatusError, KubeError, MalformedAnswer, decode_answer
 from adapter.kube.objects import ObjectList
 from adapter.kube.session import Session
-from adapter.runtime.decoding import Decoder, decode
+from adapter.runtime.decoding import Decoder
 from adapter.telemetry.metrics import package_version
 
 T = TypeVar("T")
@@ -81,14 +81,15 @@ class Answer:
 
 def read_answer(body: bytes) -> Answer:
     """What the server answers. Raises MsgspecError for another form."""
-    wire = decode(body, _Answer)
+    wire = Decoder(_Answer).decode(body)
     document = bytes(wire.document).decode()
     try:
         case = read_document(document)
     except DocumentError:
         case = None
     version = wire.server.get("version", "unknown")
-    return Answer(decision=decode(wire.decision, Decision), document=document, case=case, version=version)
+    decision = Decoder(Decision).decode(wire.decision)
+    return Answer(decision=decision, document=document, case=case, version=version)
 
 
 async def ask(session: Session, namespace: str, name: str) -> Answer | KubeError:

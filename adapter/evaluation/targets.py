@@ -102,7 +102,7 @@ class Targets:
                 await self._changed.wait()
 
     async def _follow(self, kind: _Kind) -> None:
-        """Resolve and watch one kind until cancelled. Discovery may name one that is gone: it is asked for ever later."""
+        """Resolve and watch one kind until cancelled. Discovery may name what is gone: it is asked for ever later."""
         backoff = Backoff()
         while True:
             resource = kind.resource = await self._resolve(kind)

@@ -56,12 +56,11 @@ class Worker:
             key = await self._queue.get()
             await turn()
             view = views[key] = await self._evaluate_safely(key, views)
-            self._queue.done(key)
+            # Of a policy with a problem, at the start, the target or HPA may be listed in a moment.
+            self._queue.done(key, spaced=view is not None and view.problem is None)
             if view is None:
                 self._queue.discard(key)
                 continue
-            if view.problem is not None:
-                self._queue.unspace(key)  # at the start: its target, or its HPA, may be listed in a moment
             seconds, assessment = RESYNC_SECONDS, view.assessment
             if assessment is not None and assessment.stale_at is not None:
                 # No event announces that a sample becomes too old.

@@ -121,8 +121,6 @@ def choose_credentials(kubeconfig: str | None, context: str = "") -> Load:
         except SourceUnreachable as error:
             raise CredentialsError(f"in-cluster {error}") from error
         authorization = opened.headers["Authorization"]
-        if authorization == "Bearer ":
-            raise CredentialsError(f"in-cluster credentials: {TOKEN_FILE} is empty")
         server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
         return ClusterAccess(server=server, authorization=authorization, tls=opened.tls, lifetime=IN_CLUSTER_SECONDS)
 

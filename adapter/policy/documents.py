@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from adapter.runtime.decoding import decode
+from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import Fault, FaultyDocument
 
 MAX_NAME_LENGTH = 253
@@ -58,7 +58,7 @@ def as_mapping(source: Source) -> Mapping[str, Any]:
             raise PolicyError([Fault("", None, "is nested too deeply")]) from None
         return plain
     try:
-        return decode(source, dict[str, Any])
+        return Decoder(dict[str, Any]).decode(source)
     except msgspec.MsgspecError as error:
         raise PolicyError([Fault("", None, f"is not a JSON object: {error}")]) from None
 

@@ -277,7 +277,7 @@ def read_field_managers(managed_fields: object) -> FieldManagers:
 def _metric(metric: object) -> HpaMetric:
     """A metric as autoscaling/v2 has it. Raises ValueError with what is wrong."""
     kind = mapping_at({"": metric}, "").get("type")
-    if kind not in set(MetricSourceType):
+    if kind not in list(MetricSourceType):
         raise ValueError(f"type {kind} is not supported; write one of {', '.join(MetricSourceType)}")
     key = _key(kind)
     source, target = mapping_at(metric, key), mapping_at(metric, key, "target")

@@ -12,9 +12,9 @@ KEYED_LONGEST_SECONDS = 300.0
 K = TypeVar("K", bound=Hashable)
 
 
-def exponential(retries: int, first: float, longest: float, factor: float = 2.0) -> float:
-    """Seconds before the next retry: `first`, and `factor` times as long after each of `retries`, up to `longest`."""
-    return min(first * factor ** min(retries, 64), longest)
+def exponential(retries: int, first: float, longest: float) -> float:
+    """Seconds before the next retry: `first`, and twice as long after each of `retries`, up to `longest`."""
+    return min(first * 2.0 ** min(retries, 64), longest)
 
 
 class Backoff:

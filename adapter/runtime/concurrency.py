@@ -55,13 +55,6 @@ class SingleFlight(Generic[K, T]):
         finally:
             del task  # an error's frames would hold it: only a full collection frees such a cycle
 
-    async def close(self) -> None:
-        """Cancels the flights and waits until they have ended."""
-        flights = list(self._flights.values())
-        for task in flights:
-            task.cancel()
-        await asyncio.gather(*flights, return_exceptions=True)
-
 
 class Slices:
     """Yields the event loop once a slice is used up; call `breathe` between steps that are short themselves."""

@@ -10,7 +10,6 @@ from typing import Any, Generic, TypeVar, overload
 import msgspec
 
 T = TypeVar("T")
-U = TypeVar("U")
 
 _SHARED_TEXTS, _SHARED_LENGTH = 1 << 14, 256
 _first = functools.lru_cache(_SHARED_TEXTS)(str)
@@ -44,8 +43,3 @@ class Decoder(Generic[T]):
             raise msgspec.DecodeError("JSON is nested too deep") from None
         except UnicodeDecodeError as error:
             raise msgspec.DecodeError(f"JSON is not UTF-8: {error}") from error
-
-
-def decode(body: bytes | bytearray | msgspec.Raw, kind: type[T]) -> T:
-    """As msgspec.json.decode. Raises msgspec.MsgspecError."""
-    return Decoder(kind).decode(body)

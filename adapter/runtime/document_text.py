@@ -13,8 +13,6 @@ import yaml
 
 from adapter.runtime.faults import Fault
 
-LARGEST_BYTES = 16 * 2**20
-TOO_LARGE = Fault("", None, "the document is larger than 16 MiB; leave out what has no bearing (managedFields)")
 MOST_VALUES, DEEPEST = 500_000, 100
 
 _BASES: Any = (yaml.composer.Composer, yaml.CSafeLoader) if hasattr(yaml, "CSafeLoader") else (yaml.SafeLoader,)
@@ -39,8 +37,6 @@ def read_document(text: str) -> Any:
 
 def read_documents(text: str) -> list[Any]:
     """The data of every document of a JSON or YAML text (`---` between them), without empty ones. Raises TextError."""
-    if len(text) > LARGEST_BYTES:
-        raise TextError(TOO_LARGE.advice)
     text = text.removeprefix("\ufeff")
     kind, found, documents = "YAML", None, list[Any]()
     try:
@@ -101,19 +97,12 @@ class _Loader(*_BASES):  # type: ignore[misc]  # its base is one or two classes
         while self.check_data():
             yield self.get_data()
 
-    def construct_undefined(self, node: Any) -> Any:
-        """Nothing: raises ValueError."""
-        raise ValueError(f"line {node.start_mark.line + 1} has the tag {node.tag[:80]}, which is not read")
-
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
         """The mapping, its keys as they are written; what `<<` brings repeats no key."""
         own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        if not all(isinstance(key, yaml.ScalarNode) for key in own):
-            raise ValueError(f"line {node.start_mark.line + 1}: a key must be a text, not a mapping or list")
         _mapping([(key.value, None) for key in own], [key.start_mark.line + 1 for key in own])
         self.flatten_mapping(node)
         return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}
 
 
-_Loader.add_constructor(None, _Loader.construct_undefined)
 _Loader.add_constructor("tag:yaml.org,2002:map", lambda loader, node: loader.construct_mapping(node, deep=True))

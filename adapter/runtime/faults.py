@@ -1,15 +1,10 @@
 """Faults of documents that people write: each with its path, the value found, and the remedy."""
 
 import difflib
-import reprlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 _SHOWN = 80
-
-_REPR = reprlib.Repr()
-_REPR.maxstring = _REPR.maxother = 3 * _SHOWN  # the cut in their middle lies beyond what is shown
-_REPR.maxdict = _REPR.maxlist = _REPR.maxlong = _SHOWN
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +39,8 @@ class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and Policy
 
 
 def shorten(value: object) -> str:
-    """The value as Python writes it, cut to one readable line; a large value is not written out first."""
-    text = _REPR.repr(value)
+    """The value as Python writes it, cut to one readable line."""
+    text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 

@@ -1,7 +1,6 @@
 """HTTP requests to load sources, registries and upstream adapters: credentials from files, TLS, deadlines, limits."""
 
 import asyncio
-import base64
 import os
 import re
 import ssl
@@ -23,7 +22,6 @@ AT_ONCE = 8
 LOOK_SECONDS = 1.0
 """How often a client looks whether its files changed: 500 services polled each 2 s are 250 requests a second, and a
 look in a thread costs as much as a small answer. Services refuse an old token meanwhile, and are asked again."""
-UNREADABLE_CREDENTIALS = "the adapter's credentials for it cannot be read"
 
 _TLS = re.compile(r" ssl:(<[^>]*>|\w+)")
 """The TLS part of aiohttp's errors: a flag, or the address of an object, which differs each time."""
@@ -149,9 +147,8 @@ async def read_body(answer: aiohttp.ClientResponse, max_bytes: int, limit_name: 
     async for chunk in answer.content.iter_any():
         size += len(chunk)
         if size > max_bytes:
-            most = f"{max_bytes / MIB:g}"
-            named = f"{limit_name} ({most}): ask for less, or raise that limit" if limit_name else f"{most} MiB"
-            raise AnswerTooLarge(f"the answer is larger than {named}")
+            advice = f"; ask for less, or raise {limit_name}" if limit_name else ""
+            raise AnswerTooLarge(f"the answer is larger than {max_bytes / MIB:g} MiB{advice}")
         chunks.append(chunk)
     return b"".join(chunks)
 
@@ -172,7 +169,9 @@ def open_access(access: Access, opened: Opened | None, secure: bool) -> Opened:
         why = str(error)
         if isinstance(error, OSError):
             why = f"cannot use {error.filename or 'its files'}: {error.strerror or error}"
-        raise SourceUnreachable(f"credentials: {why}", public=UNREADABLE_CREDENTIALS) from error
+        raise SourceUnreachable(
+            f"credentials: {why}", public="the adapter's credentials for it cannot be read"
+        ) from error
 
 
 def tls_context(access: Access) -> ssl.SSLContext:
@@ -188,27 +187,22 @@ def tls_context(access: Access) -> ssl.SSLContext:
 
 
 def secret(file: str) -> str:
-    """The secret in a file, without surrounding white space. Raises OSError, and ValueError for what is no text."""
-    try:
-        return Path(file).read_text(encoding="utf-8").strip()
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not UTF-8 text; write the value alone into it") from error
+    """The secret in a file, without surrounding white space. Raises OSError, and ValueError for what is no secret."""
+    text = Path(file).read_bytes().strip().decode(errors="replace")
+    if not text or not text.isprintable() or "\ufffd" in text:
+        raise ValueError(f"{file} is empty, or not one line of text; write the value alone into it")  # without it
+    return text
 
 
 def credentials(access: Access) -> dict[str, str]:
     """The request headers of an access. Reads files. Raises OSError, and ValueError for an unusable value."""
     headers = dict(access.headers)
     if access.username:
-        pair = f"{access.username}:{secret(access.password_file) if access.password_file else ''}"
-        headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+        password = secret(access.password_file) if access.password_file else ""
+        headers["Authorization"] = aiohttp.encode_basic_auth(access.username, password)
     elif access.bearer_token_file:
         headers["Authorization"] = f"Bearer {secret(access.bearer_token_file)}"
-    for name, file in access.header_files.items():
-        headers[name] = value = secret(file)
-        if not value or not value.isascii() or not value.isprintable():
-            # The value is not shown: it may be a secret.
-            fault = "is empty" if not value else "holds more than one line of printable ASCII characters"
-            raise ValueError(f"header {name}: {file} {fault}; write the header's value alone into it")
+    headers |= {name: secret(file) for name, file in access.header_files.items()}
     return headers
 
 

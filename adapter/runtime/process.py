@@ -7,6 +7,7 @@ for 10 to 100 ms.
 
 import asyncio
 import contextlib
+import functools
 import gc
 import resource
 import signal
@@ -17,8 +18,6 @@ from adapter.runtime.concurrency import wait_for_event
 
 BACKLOG = 1024
 """Connections that wait to be accepted: an API server dials for each of the requests that it forwards at once."""
-UNSETTLED_SECONDS = 60.0
-"""Between two collections at the start; whoever waits for an API server for hours makes garbage, too."""
 YOUNG_SECONDS = 0.05
 """Between two collections of young objects; each takes about a millisecond."""
 FULL_SECONDS = 300.0
@@ -45,25 +44,19 @@ def raise_file_limit() -> None:
 
 def cancel_at_signal(task: asyncio.Task[Any]) -> None:
     """Cancel the task at the first SIGTERM or SIGINT. Later ones do nothing: they would cut its grace short."""
-    loop, signals = asyncio.get_running_loop(), (signal.SIGTERM, signal.SIGINT)
-
-    def stop() -> None:
-        for each in signals:
-            loop.add_signal_handler(each, lambda: None)
-        task.cancel()
-
-    for each in signals:
-        loop.add_signal_handler(each, stop)
+    cancel_once = functools.cache(task.cancel)
+    for each in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(each, cancel_once)
 
 
 async def collect_at_set_times(settled: asyncio.Event) -> None:
     """Collect until cancelled. Objects that exist when `settled` is set are never looked at again.
 
     Few of them become garbage, reference counts still free those that do, and each thousand of them would block the
-    loop for 0.5 ms at each full collection. Until then a minute's garbage is left: a start takes seconds.
+    loop for 0.5 ms at each full collection. Until then, which takes seconds, nothing young is collected.
     """
     gc.disable()
-    while not await wait_for_event(settled, UNSETTLED_SECONDS):
+    while not await wait_for_event(settled, FULL_SECONDS):
         gc.collect()
     gc.freeze()
     while True:

@@ -10,6 +10,7 @@ names the kind of fault alone, and is written by this program, never by the serv
 import re
 import socket
 import ssl
+from collections.abc import Iterator
 from typing import Self
 
 _USER = re.compile(r"(?<=//)[^\s/?#@]*(?:@[^\s/?#@]*)*@")
@@ -91,26 +92,26 @@ def without_user(text: str) -> str:
     return _USER.sub("", text) if "@" in text else text
 
 
-def connection_fault(error: BaseException | None) -> str:
+def connection_fault(error: BaseException) -> str:
     """The public name of a connection fault; empty for an unusual one."""
-    while error is not None:
-        for kind, name in _FAULTS.items():
-            if isinstance(error, kind):
-                return name
-        error = getattr(error, "os_error", None) or error.__cause__
-    return ""
+    return next((name for each in _causes(error) for kind, name in _FAULTS.items() if isinstance(each, kind)), "")
 
 
 def without_frames(error: BaseException) -> BaseException:
-    """The error and its causes without tracebacks, so that it is freed at once.
+    """The error and its causes without tracebacks, so that they are freed at once.
 
     aiohttp's refer to themselves through their frames: 12 KB for each refused connection until the next full garbage
     collection, 60 MiB for a registry of 500 services that is down.
     """
-    link: BaseException | None = error
-    while link is not None:
-        link.__traceback__, link = None, link.__cause__ or link.__context__
+    for each in _causes(error):
+        each.__traceback__ = None
     return error
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = getattr(error, "os_error", None) or error.__cause__ or error.__context__
 
 
 _FAULTS: dict[type[BaseException], str] = {

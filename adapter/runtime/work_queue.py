@@ -61,10 +61,6 @@ class WorkQueue(Generic[K]):
         for waiting in (self._due, self._resynced, self._got_at):
             waiting.pop(key, None)
 
-    def unspace(self, key: K) -> None:
-        """Lets the next turn of a key come at once."""
-        self._got_at.pop(key, None)
-
     @property
     def ready(self) -> bool:
         """Whether a key is due."""
@@ -85,8 +81,10 @@ class WorkQueue(Generic[K]):
             self._got_at[key] = self._loop.time()
         return key
 
-    def done(self, key: K) -> None:
-        """The worker has finished with the key."""
+    def done(self, key: K, *, spaced: bool = True) -> None:
+        """The worker has finished with the key; its next turn may come at once where that is not to be `spaced`."""
         self._in_work.discard(key)
+        if not spaced:
+            self._got_at.pop(key, None)
         if key in self._due or key in self._resynced:
             self._changed.set()

@@ -131,18 +131,13 @@ class Prometheus:
                 await self._replaced.get_nowait().close()
             self._clients = {}
 
-    def _client(self, server: str) -> PrometheusClient:
-        """The client of a server: a new one where its settings changed."""
-        if server not in self._clients:
-            self._clients[server] = PrometheusClient(self._settings[server])
-        return self._clients[server]
-
     async def _fetch(self, query: InstantQuery, last: QueryResult | None, ahead: AheadDates) -> QueryResult:
         """Ask for the values with the times and numbers of their samples, and then for times of ended series.
 
         Answers are read in threads: 20,000 series take a tenth of a second.
         """
-        client = self._client(query.server)
+        if (client := self._clients.get(query.server)) is None:
+            client = self._clients[query.server] = PrometheusClient(self._settings[query.server])
         async with client.slots:
             try:
                 samples = await self._ask(client, query, question(query.text, query.inputs, query.labels))

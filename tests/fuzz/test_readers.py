@@ -38,7 +38,7 @@ from adapter.registries.http import read_document
 from adapter.registries.nacos import ADMIN_CALLS, listed_in
 from adapter.registries.polaris import read_answer
 from adapter.registries.zookeeper.dubbo import parse_document, parse_provider, parse_rules
-from adapter.runtime.decoding import decode
+from adapter.runtime.decoding import Decoder
 from adapter.runtime.document_text import read_document as read_text
 from adapter.runtime.faults import FaultyDocument
 from adapter.runtime.http import Reply
@@ -101,7 +101,7 @@ READERS = {
     "policy": Reader(parse_policy, (FaultyDocument,), GOOD["policy"]),
     "hpa": Reader(parse_hpa, (FaultyDocument,), GOOD["hpa"]),
     "memory": Reader(
-        lambda body: status_memory.from_status(decode(body, dict[str, Any])),
+        lambda body: status_memory.from_status(Decoder(dict[str, Any]).decode(body)),
         (msgspec.MsgspecError, PolicyError),
         GOOD["memory"],
     ),

@@ -117,12 +117,3 @@ async def test_error_is_freed_without_a_garbage_collection(flights: SingleFlight
         assert gone() is None
     finally:
         gc.enable()
-
-
-async def test_close_cancels_the_flights(flights: SingleFlight[str, str]) -> None:
-    question = Question()
-    waiter = asyncio.create_task(flights.join("a", question))
-    await question.started.wait()
-    await flights.close()
-    await asyncio.wait([waiter])
-    assert waiter.cancelled()

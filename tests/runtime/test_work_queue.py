@@ -105,6 +105,8 @@ async def test_key_has_at_most_one_turn_in_its_spacing_unless_that_is_lifted(mon
     assert await drained(queue) == []
     await times.pass_(0.2)
     assert await drained(queue) == [A]
-    queue.unspace(A)
-    queue.add(A)
-    assert await drained(queue) == [A]
+    queue.add(B)
+    assert await queue.get() == B
+    queue.done(B, spaced=False)
+    queue.add(B)
+    assert await drained(queue) == [B]

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -18,7 +17,7 @@ from adapter.kube.errors import KubeError, NotFound
 from adapter.kube.objects import ApiService, ConfigMap, KubeObject, ObjectReference
 from adapter.kube.session import Session
 from adapter.policy.documents import mapping_at
-from adapter.runtime.decoding import decode
+from adapter.runtime.decoding import Decoder
 from adapter.settings import Settings, SettingsError, parse_settings
 from adapter.telemetry.metrics import package_version
 
@@ -79,7 +78,7 @@ async def check_api_server(session: Session) -> tuple[list[Finding], bool | None
     """The API server's version and clock; and whether its HPAs have a tolerance of their own (None: unknown)."""
     about, found, text = "API server", list[Finding](), ""
     try:
-        text = decode(await session.get("/version"), _ServerVersion).git_version
+        text = Decoder(_ServerVersion).decode(await session.get("/version")).git_version
     except (KubeError, msgspec.MsgspecError) as fault:
         found.append(skipped(about, f"its version, for {reason(fault)}"))
     if (clocks := session.clock_warning()) is not None:
@@ -99,7 +98,7 @@ async def check_api_server(session: Session) -> tuple[list[Finding], bool | None
 async def find_installation(session: Session, settings: Settings) -> Installation:
     """The installation: where the APIService of custom metrics leads, else where the labels of Deployments are."""
     named = (*CUSTOM, EXTERNAL)
-    read = partial(decode, kind=ApiService)
+    read = Decoder(ApiService).decode
     found = await asyncio.gather(*(read_object(session, API_SERVICES.path("", name), read) for name in named))
     service = None if isinstance(found[0], KubeError) else found[0].spec.service
     home = service.namespace if service is not None and service.name == settings.server.tls.service else ""
@@ -127,7 +126,7 @@ async def installed_settings(session: Session, installation: Installation) -> tu
     about, where = "settings", f"ConfigMap {installation.namespace}/{name}"
     assumed = "every default is assumed"
     try:
-        data = decode(await session.get(CONFIG_MAPS.path(installation.namespace, name)), ConfigMap).data or {}
+        data = Decoder(ConfigMap).decode(await session.get(CONFIG_MAPS.path(installation.namespace, name))).data or {}
         return parse_settings(data[key]), [ok(about, f"they are those of {where}")]
     except NotFound:
         if not pod:

@@ -83,18 +83,10 @@ def print_faults(error: FaultyDocument) -> None:
 
 
 def read_text(file: str) -> str | None:
-    """The text of a file, or of standard input (`-`); None, with the reason on standard error, if it is unreadable.
-
-    Raises FaultyDocument for a text beyond the size of the largest document.
-    """
-    from adapter.runtime import document_text
-
+    """The text of a file, or of standard input (`-`); None, with the reason on standard error, if it is unreadable."""
     try:
         with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
-            content = opened.read(document_text.LARGEST_BYTES + 1)
-        if len(content) > document_text.LARGEST_BYTES:
-            raise FaultyDocument([document_text.TOO_LARGE])
-        return content.decode()
+            return opened.read().decode()
     except (OSError, ValueError) as error:
         why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
         complain(f"{file}: cannot be read: {why}")
