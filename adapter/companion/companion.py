@@ -1,6 +1,7 @@
 """Watches the snapshot, plans for each policy, and has the plans carried out while this process leads."""
 
 import asyncio
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -10,11 +11,9 @@ import structlog
 
 from adapter.companion import plan, replica_history
 from adapter.companion.changes import Told
-from adapter.companion.deletion_cost import Marking
-from adapter.companion.hpa_configuration import LastWiring
 from adapter.companion.notifier import Notifier
 from adapter.companion.replica_history import ReplicaHistory, is_new
-from adapter.companion.state import Action, ActionResult, Context, LastRaise, State
+from adapter.companion.state import ActionResult, Context, State, Write
 from adapter.companion.writer import Writer, has_tolerance, read_manager, read_status
 from adapter.kube.errors import KubeError
 from adapter.kube.leader_election import LeaderElector
@@ -31,10 +30,10 @@ from adapter.telemetry.metrics import Metrics
 SYNC_POLL_SECONDS = 0.2
 SETTLE_SECONDS = 3.0
 """How long after its watches are filled a replica waits for samples and registries before it campaigns."""
+TURNS = 10
+"""How often within `statusIntervalSeconds` it looks which policies are due."""
 WORKERS = 8
 """How many policies of a queue are acted for at a time; a write that hangs takes its worker 2 s."""
-VERSION_SECONDS = 600.0
-"""How long an API server's version holds."""
 
 _log = structlog.get_logger(__name__)
 
@@ -79,14 +78,12 @@ class Companion:
         self._tolerance_seen = tolerance_seen
         self._stale = stale
         self._metrics = metrics
-        self._notifier = Notifier(lambda: self.settings, metrics, session.now)
+        self._notifier = Notifier(lambda: self.settings, metrics, session.now, lambda: lease.leads)
         self._writer = Writer(session, lambda: lease.leads, metrics)
         self._records: defaultdict[Key, _Record] = defaultdict(_Record)
         self._backoff = self._writer.backoff
         self._looks, self._writes = WorkQueue[Key](), WorkQueue[Key]()
         self._has_tolerance: bool | None = None
-        self._drops_tolerance = False
-        """Whether an HPA was applied with a tolerance and kept none: the gate HPAConfigurableTolerance is off."""
         self._next_turn = 0.0
         self._leads_since = 0.0
 
@@ -121,10 +118,8 @@ class Companion:
         try:
             # What this process has observed, and learnt of others' writes, stands beside the status, which is read.
             for key, record in self._records.items():
-                observed = record.state
-                history = replica_history.unattributed(observed.of(ReplicaHistory))
-                kept = (observed.of(LastRaise), observed.of(Marking), observed.of(LastWiring))
-                self._records[key] = _Record(State(refused=observed.refused).having(history, *kept))
+                history = replica_history.unattributed(record.state.of(ReplicaHistory))
+                self._records[key] = _Record(record.state.having(history, Told()))
             # Before the first look: without it the condition of an HPA would change with each leader.
             self._has_tolerance = await has_tolerance(self._session)
             async with asyncio.TaskGroup() as tasks:
@@ -134,23 +129,20 @@ class Companion:
                 tasks.create_task(self._resync())
         finally:
             self._metrics.companion_leader.set(0)
-            self._notifier.close()
 
     async def _resync(self) -> None:
         """Queues every policy that was not looked at for `statusIntervalSeconds`, behind those that have changed.
 
-        It learns again whether HPAs have a tolerance here; an API server may be upgraded.
+        As often it learns again whether HPAs have a tolerance here; an API server may be upgraded.
         """
-        version_at = asyncio.get_running_loop().time()
-        while True:
-            if self._has_tolerance is None or asyncio.get_running_loop().time() - version_at >= VERSION_SECONDS:
-                self._has_tolerance = await has_tolerance(self._session)
-                version_at = asyncio.get_running_loop().time()
+        for turn in itertools.count(1):
             interval = self.settings.status_interval_seconds
             before = asyncio.get_running_loop().time() - interval
             due = [key for key in self._snapshots.current.policies if self._records[key].looked_at <= before]
             self._looks.resync(due)
-            await asyncio.sleep(interval / 10)
+            await asyncio.sleep(interval / TURNS)
+            found = await has_tolerance(self._session) if turn % TURNS == 0 else None
+            self._has_tolerance = self._has_tolerance if found is None else found
 
     async def _work(self, lane: str, queue: WorkQueue[Key], *, urgent: bool) -> None:
         """Acts for one policy of the queue after the other, for ever. A failure stops no other policy.
@@ -167,11 +159,11 @@ class Companion:
                         record.looked_at = asyncio.get_running_loop().time()
                         state = record.state = plan.observe(context)
                         context = replace(context, state=state)
-                        self._notifier.add(key, context.view.policy.notify, state.of(Told).notices)
                         self._writes.add(key)
-                    for action in tuple(plan.actions(context, urgent=urgent)) if context is not None else ():
-                        if self._writer.may(action):
-                            await self._carry_out(record, action, at_once=urgent)
+                        self._notifier.add(key, context.view, state.of(Told).news)
+                    for write in tuple(plan.actions(context, urgent=urgent)) if context is not None else ():
+                        if self._backoff.is_ready(key, write.kind, self._session.now()):
+                            await self._carry_out(record, write, at_once=urgent)
                     self._backoff.reset(key, lane)
             except KubeError as error:
                 if self._backoff.failed(key, lane, str(error), self._session.now()):
@@ -184,19 +176,17 @@ class Companion:
                 queue.done(key)
             await asyncio.sleep(0)
 
-    async def _carry_out(self, record: _Record, action: Action, *, at_once: bool) -> None:
+    async def _carry_out(self, record: _Record, write: Write, *, at_once: bool) -> None:
         if not at_once:  # it waits until another write keeps within `writesPerSecond`
             now = asyncio.get_running_loop().time()
             begin = max(now, self._next_turn)
             self._next_turn = begin + 1 / self.settings.writes_per_second
             await asyncio.sleep(begin - now)
-        result = await self._writer.carry_out(action)
-        if result is ActionResult.NOT_LEADING:
-            return
-        self._drops_tolerance |= result is ActionResult.DROPPED
-        record.state = plan.after(record.state, action, result, self._session.now())
-        if action.kind == "WriteStatus" and result in {ActionResult.OVERTAKEN, ActionResult.FAILED}:
-            record.is_read = False
+        result = await self._writer.carry_out(write)
+        if result is not None:
+            record.state = plan.after(record.state, write, result, self._session.now())
+            if write.kind == "WriteStatus" and result in {ActionResult.OVERTAKEN, ActionResult.FAILED}:
+                record.is_read = False
 
     async def _context(self, key: Key, record: _Record) -> Context | None:
         """The policy at this moment; None if it is gone or not assessed yet. Inputs of a silent watch are left out.
@@ -229,7 +219,7 @@ class Companion:
             state=record.state,  # it may have changed during the read
             leads_since=self._leads_since,
             neighbours=self._neighbours(key),
-            has_tolerance=self._tolerance_seen() or (self._has_tolerance and not self._drops_tolerance),
+            has_tolerance=self._tolerance_seen() or (self._has_tolerance and not self._writer.drops_tolerance),
             manager=manager,
         )
         return replace(context, conditions=plan.conditions(context))

@@ -5,18 +5,22 @@ The HPA does not know of it, so nothing is done that its next sync might take ba
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
 
-from adapter.companion.replica_history import ReplicaHistory
-from adapter.companion.state import Context, LastRaise, PolicyCondition, RaiseScale
+from adapter.companion.replica_history import LastRaise, ReplicaHistory
+from adapter.companion.state import ActionResult, Context, PolicyCondition, State, Write, fenced
 from adapter.hpa.behavior import DEFAULT_UP, highest, legacy_highest, rules
+from adapter.kube.api import JSON_PATCH
 from adapter.load.quantity import NANO, percent_text
 from adapter.load.spec import Mode
 from adapter.policy.behavior import DISABLED
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.hpa import Hpa, MetricTargetType
 
+RAISE_SCALE = "RaiseScale"
 
-def plan(context: Context) -> Iterator[RaiseScale]:
+
+def plan(context: Context) -> Iterator[Write]:
     """Raises the count to the decided one, or as far towards it as the HPA could go now."""
     view, decision, hpa = context.view, context.decision, context.hpa
     if not view.policy.fast_scale_up or decision is None or hpa is None or view.target is None:
@@ -37,7 +41,17 @@ def plan(context: Context) -> Iterator[RaiseScale]:
         allowed = highest(current, rules(hpa.scale_up, DEFAULT_UP, 0), history.rises, (), context.now)
     to = min(desired, hpa.bounds.maximum, max(current, allowed))
     if to > current:
-        yield RaiseScale(key=context.key, path=view.scale_path, target=view.target.uid, current=current, to=to)
+        body = fenced({"/metadata/uid": view.target.uid, "/spec/replicas": current}, "/spec/replicas", to)
+        yield Write(
+            key=context.key, kind=RAISE_SCALE, path=view.scale_path, body=body, content_type=JSON_PATCH,
+            after=partial(_raised, to),
+        )  # fmt: skip
+
+
+def _raised(to: int, state: State, result: ActionResult, now: float) -> State:
+    """A raise that failed without an answer may have been made."""
+    is_made = result in {ActionResult.DONE, ActionResult.FAILED}
+    return state.having(LastRaise(at=now, to=to)) if is_made else state
 
 
 def conditions(context: Context) -> Iterator[PolicyCondition]:
@@ -48,7 +62,7 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
     trouble = _obstacle(hpa, policy.name)
     if not context.settings.features.fast_scale_up:
         trouble = Reason.SWITCHED_OFF, "the settings do not switch on companion.features.fastScaleUp"
-    elif RaiseScale.kind in context.state.refused:
+    elif RAISE_SCALE in context.state.refused:
         lacks = "the companion was refused the right to scale the target when it last tried"
         trouble = Reason.FORBIDDEN, f"{lacks}; the component companion-fast-scale-up grants it"
     reason, message = trouble or (Reason.READY, "the count is raised as soon as that is decided")

@@ -1,4 +1,4 @@
-"""What to do about one policy: its conditions, what is noted at each look, and the actions. Pure: no I/O, no clock."""
+"""What to do about one policy: its conditions, what is noted at each look, and the writes. Pure: no I/O, no clock."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -12,7 +12,7 @@ from adapter.companion import (
     replica_history,
     status,
 )
-from adapter.companion.state import Action, ActionResult, Context, PolicyCondition, State
+from adapter.companion.state import ActionResult, Context, PolicyCondition, State, Write
 from adapter.policy.conditions import ConditionType
 
 
@@ -28,7 +28,7 @@ def observe(context: Context) -> State:
     return changes.observe(replace(context, state=replica_history.attributed(context)))
 
 
-def actions(context: Context, *, urgent: bool) -> Iterator[Action]:
+def actions(context: Context, *, urgent: bool) -> Iterator[Write]:
     """The actions that wait for no other write, or those that wait their turn; each feature only where it is on.
 
     While a watch that the policy needs shows no sign of life, its status and its Events say so, and that is all.
@@ -48,7 +48,7 @@ def actions(context: Context, *, urgent: bool) -> Iterator[Action]:
         yield from changes.plan(context)
 
 
-def after(state: State, action: Action, result: ActionResult, now: float) -> State:
+def after(state: State, action: Write, result: ActionResult, now: float) -> State:
     """The state once an action was tried."""
     refused = {action.kind} if result is ActionResult.REFUSED else set[str]()
     return action.after(replace(state, refused=(state.refused - {action.kind}) | refused), result, now)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from adapter.companion.state import Context, LastRaise, State
+from adapter.companion.state import Context, State
 from adapter.hpa.behavior import ScaleEvent
 from adapter.load.decide import decide
 from adapter.load.explanation import decision_reason
@@ -35,11 +35,12 @@ class Scaling(NamedTuple):
         return f"from {self.before} to {self.after}{by}{why}"
 
 
-class DesiredCount(NamedTuple):
-    """A count that the policy asked for while another one was set, and the reason it gave."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastRaise:
+    """When this process last tried to raise the count itself (seconds), and to what."""
 
-    replicas: int
-    why: str
+    at: float | None = None
+    to: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +50,9 @@ class ReplicaHistory:
     Every replica of the companion observes: since when, `scaled_before` (when the HPA had last scaled the target by
     then, None for never), the current count `replicas`, and its rises of the last half hour, whoever made them.
 
-    The leader attributes: `reported` is the count up to which it has (None before the first look), `pending` are the
-    changes since then, the oldest first, `desired` is what the policy last asked for before them, `credited` the HPA's
-    last scaling that was attributed to it, and `done` are the scalings that this look finished.
+    The leader attributes: `pending` are the changes without author or cause, the oldest first (None before its first
+    look), `desired` is what the policy last asked for before them, and why, `credited` the HPA's last scaling that was
+    attributed to it, and `done` are the scalings that this look finished.
     """
 
     target: str = ""
@@ -59,9 +60,8 @@ class ReplicaHistory:
     scaled_before: float | None = None
     replicas: int = 0
     rises: tuple[ScaleEvent, ...] = ()
-    reported: int | None = None
-    pending: tuple[Scaling, ...] = ()
-    desired: DesiredCount | None = None
+    pending: tuple[Scaling, ...] | None = None
+    desired: tuple[int, str] | None = None
     credited: float | None = None
     done: tuple[Scaling, ...] = ()
 
@@ -70,25 +70,27 @@ def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> Repl
     """The history with the count of this view. Every replica of the companion observes, whether it leads or not."""
     if view.target is None or view.scale is None or view.bounds is None:
         return history
-    uid, replicas, scaled = view.target.uid, view.scale.replicas, view.bounds.last_scale
+    uid, replicas, before, pending = view.target.uid, view.scale.replicas, history.replicas, history.pending
     if history.target != uid:  # its first count is no scaling
-        reported = replicas if history.reported is not None else None
-        return ReplicaHistory(target=uid, since=now, scaled_before=scaled, replicas=replicas, reported=reported)
-    if replicas == history.replicas:
+        pending, scaled = None if pending is None else (), view.bounds.last_scale
+        return ReplicaHistory(target=uid, since=now, scaled_before=scaled, replicas=replicas, pending=pending)
+    if replicas == before:
         return history
-    rise = () if replicas < history.replicas else (ScaleEvent(replicas - history.replicas, now),)
-    rises = tuple(change for change in (*history.rises, *rise) if now - change.at < RISES_SECONDS)
-    return _changed(replace(history, replicas=replicas, rises=rises), replicas, now)
+    rises = (*history.rises, ScaleEvent(replicas - before, now))
+    rises = tuple(one for one in rises if one.change > 0 and now - one.at < RISES_SECONDS)
+    pending = None if pending is None else (*pending, Scaling(now, before, replicas))
+    return replace(history, replicas=replicas, rises=rises, pending=pending)
 
 
 def unattributed(history: ReplicaHistory) -> ReplicaHistory:
     """What this process observed, for a new term as leader; others may have led in between."""
-    return replace(history, reported=None, pending=(), desired=None, credited=None, done=())
+    return replace(history, pending=None, desired=None, credited=None, done=())
 
 
 def is_new(history: ReplicaHistory, replicas: int) -> bool:
     """Whether this count is new and its author unknown."""
-    return history.reported not in {None, replicas} and not (history.pending and history.pending[-1].by)
+    pending = history.pending
+    return pending is not None and (replicas != history.replicas or any(not change.by for change in pending[-1:]))
 
 
 def attributed(context: Context) -> State:
@@ -101,51 +103,49 @@ def attributed(context: Context) -> State:
     history = replace(observe_count(context.state.of(ReplicaHistory), view, now), done=())
     if view.scale is None or view.target is None or history.target != view.target.uid:
         return context.state.having(history)
-    if history.reported is None:  # from the count in the status, as another leader wrote it
-        left = context.written.status.get("current")
-        history = replace(history, reported=left if isinstance(left, int) else view.scale.replicas)
-        history = _changed(history, view.scale.replicas, now)
-    if not history.pending:
-        return context.state.having(replace(history, desired=_desired(context, view.scale.replicas)))
-    history = _credited(history, context)
-    waiting = list(history.pending)
-    while waiting:
-        scaling = _named(waiting[0], context)
+    if history.pending is None:  # from the count in the status, as another leader wrote it
+        replicas = view.scale.replicas
+        left = context.written.status.get("current", replicas)
+        history = replace(history, pending=(Scaling(now, left, replicas),) if left != replicas else ())
+    pending, credited = _credited(history, context)
+    if not pending:
+        return context.state.having(replace(history, pending=(), desired=_desired(context, view.scale.replicas)))
+    desired, done = history.desired, list[Scaling]()
+    while pending:
+        scaling = _named(pending[0], context)
         if scaling.by in {HPA, COMPANION} and not scaling.why:
-            scaling = scaling._replace(why=_cause(scaling, context, history.desired))
-        patience = {"": ATTRIBUTION_SECONDS, HPA: 0.0 if scaling.why else REASON_SECONDS}.get(scaling.by, 0.0)
-        waiting[0] = scaling
-        if now - scaling.at < patience and not (scaling.by and len(waiting) > 1):  # its reason is not waited for then
+            scaling = scaling._replace(why=_cause(scaling, context, desired))
+        pending[0], is_known = scaling, bool(scaling.by)
+        patience = (
+            0.0 if scaling.why or scaling.by not in {"", HPA} else REASON_SECONDS if is_known else ATTRIBUTION_SECONDS
+        )
+        if now - scaling.at < patience and not (is_known and len(pending) > 1):  # its reason is not waited for then
             break
-        done = waiting.pop(0)._replace(by=scaling.by or OTHERS)
-        history = replace(history, reported=done.after, desired=None, done=(*history.done, done))
-    return context.state.having(replace(history, pending=tuple(waiting)))
+        done.append(pending.pop(0)._replace(by=scaling.by or OTHERS))
+        desired = None
+    history = replace(history, pending=tuple(pending), desired=desired, credited=credited, done=tuple(done))
+    return context.state.having(history)
 
 
-def _changed(history: ReplicaHistory, replicas: int, now: float) -> ReplicaHistory:
-    """The history with a change to this count, if it is one."""
-    before = history.pending[-1].after if history.pending else history.reported
-    change = () if before is None or before == replicas else (Scaling(now, before, replicas),)
-    return replace(history, pending=(*history.pending, *change))
-
-
-def _credited(history: ReplicaHistory, context: Context) -> ReplicaHistory:
-    """The history with the HPA's last scaling attributed to it: the change that ends where its status says.
+def _credited(history: ReplicaHistory, context: Context) -> tuple[list[Scaling], float | None]:
+    """The changes with the HPA's last scaling attributed to it, and when that was: it ends where its status says.
 
     A change that began elsewhere were two: another client's, and the HPA's from where that one had left the count.
     """
+    changes, credited = list(history.pending or ()), history.credited
     last = context.view.bounds.last_scale if context.view.bounds is not None else None
     step = context.hpa.last_step if context.hpa is not None else None
-    for index, change in enumerate(history.pending if last != history.credited and last is not None else ()):
-        ends_there = step is None or step.after == change.after
-        if change.by or not ends_there or (last or 0.0) < change.at - CLOCK_SKEW_SECONDS:
+    for index, change in enumerate(changes if last is not None and last != credited else ()):
+        is_its = step is None or step.after == change.after
+        if last is None or change.by or not is_its or last < change.at - CLOCK_SKEW_SECONDS:
             continue
-        parts = [change._replace(by=HPA)]
-        if step is not None and step.before not in {change.before, change.after}:
-            parts = [change._replace(after=step.before, by=OTHERS), change._replace(before=step.before, by=HPA)]
-        pending = (*history.pending[:index], *parts, *history.pending[index + 1 :])
-        return replace(history, pending=pending, credited=last)
-    return history
+        if step is None or step.before in {change.before, change.after}:
+            changes[index] = change._replace(by=HPA)
+        else:
+            of_others, its = change._replace(after=step.before, by=OTHERS), change._replace(before=step.before, by=HPA)
+            changes[index : index + 1] = [of_others, its]
+        return changes, last
+    return changes, credited
 
 
 def _named(scaling: Scaling, context: Context) -> Scaling:
@@ -161,8 +161,8 @@ def _named(scaling: Scaling, context: Context) -> Scaling:
     return scaling._replace(by=f"hand ({manager})" if manager.startswith("kubectl") else manager)
 
 
-def _desired(context: Context, replicas: int) -> DesiredCount | None:
-    """What the policy asks for at this count; None where that is the count itself, or unknown."""
+def _desired(context: Context, replicas: int) -> tuple[int, str] | None:
+    """What the policy asks for at this count, and why; None where that is the count itself, or unknown."""
     view, decision = context.view, context.decision
     if decision is None or view.assessment is None or view.scale is None or view.bounds is None:
         return None
@@ -170,15 +170,15 @@ def _desired(context: Context, replicas: int) -> DesiredCount | None:
         decision = decide(view.assessment, replace(view.scale, replicas=replicas), view.bounds, context.now)
     if decision.desired is None or decision.desired == replicas:
         return None
-    return DesiredCount(decision.desired, decision_reason(view.assessment, decision))
+    return decision.desired, decision_reason(view.assessment, decision)
 
 
-def _cause(scaling: Scaling, context: Context, desired: DesiredCount | None) -> str:
+def _cause(scaling: Scaling, context: Context, desired: tuple[int, str] | None) -> str:
     """Why the HPA or the companion changed the count: what the policy asked for; empty if another count."""
     before, after = scaling.before, scaling.after
-    for asked in (desired, _desired(context, before)):
-        if asked is not None and asked.replicas == after:
-            return asked.why
-        if asked is not None and (before < after < asked.replicas or before > after > asked.replicas):
-            return f"on the way to {asked.replicas}: {asked.why}"
+    for asked, why in filter(None, (desired, _desired(context, before))):
+        if asked == after:
+            return why
+        if before < after < asked or before > after > asked:
+            return f"on the way to {asked}: {why}"
     return ""

@@ -1,9 +1,9 @@
-"""What every plan gets (one policy at one moment, and what the companion remembers of it) and yields: actions."""
+"""What every plan gets (one policy at one moment, and what the companion remembers of it) and yields: writes."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from adapter.kube.api import APPLY_PATCH
 from adapter.load.assessment import Decision
@@ -97,28 +97,25 @@ class Context:
 
 
 class ActionResult(StrEnum):
-    """How an action ended.
+    """How a write ended.
 
-    `OVERTAKEN`: the object has changed since the action was planned, so nothing was written. `NOT_LEADING`: nothing was
-    tried. `DROPPED`: written, but the API server does not have the field `tolerance` of HPAs.
+    `OVERTAKEN`: the object has changed since the write was planned, so nothing was written. `REFUSED`: the right is
+    missing.
     """
 
     DONE = "done"
-    DROPPED = "dropped"
     OVERTAKEN = "overtaken"
-    NOT_LEADING = "notLeading"
     REFUSED = "refused"
     FAILED = "failed"
 
 
 After = Callable[[State, ActionResult, float], State]
-"""The state once an action was tried at that time (seconds)."""
+"""The state once a write was tried at that time (seconds)."""
 
 
 def once_done(*parts: object) -> After:
     """The state has these parts once the request has succeeded."""
-    done = {ActionResult.DONE, ActionResult.DROPPED}
-    return lambda state, result, _: state.having(*parts) if result in done else state
+    return lambda state, result, _: state.having(*parts) if result is ActionResult.DONE else state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,29 +134,7 @@ class Write:
     content_type: str = APPLY_PATCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastRaise:
-    """When this process last tried to raise the count (seconds), and to what."""
-
-    at: float | None = None
-    to: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RaiseScale:
-    """Raise the scale at this path to `to`, if it belongs to this target (a UID) and is still `current`."""
-
-    kind: ClassVar[str] = "RaiseScale"
-    key: Key
-    path: str
-    target: str
-    current: int
-    to: int
-
-    def after(self, state: State, result: ActionResult, now: float) -> State:
-        """A raise that failed without an answer may have been made."""
-        is_made = result in {ActionResult.DONE, ActionResult.FAILED}
-        return state.having(LastRaise(at=now, to=self.to)) if is_made else state
-
-
-Action = RaiseScale | Write
+def fenced(tests: Mapping[str, Any], path: str, value: Any) -> list[dict[str, Any]]:
+    """The body of a JSON patch that sets this path only if each of the tests, by path, holds."""
+    checks = ({"op": "test", "path": place, "value": expected} for place, expected in tests.items())
+    return [*checks, {"op": "add", "path": path, "value": value}]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion.state import Context, Write, WrittenStatus, once_done
+from adapter.companion.state import Context, Write, WrittenStatus, fenced, once_done
 from adapter.kube.api import JSON_PATCH, WATERMARK_POLICIES
 from adapter.load.assessment import MetricAssessment, Outcome
 from adapter.load.decide import decide
@@ -16,23 +16,18 @@ from adapter.policy import status_memory
 from adapter.policy.conditions import ConditionType
 from adapter.runtime.times import format_micro_time
 
-REFRESH_SECONDS = 120.0
-"""An unchanged status is written again after this time, for its times and its memory."""
 LONGEST_SENTENCE = 1024
 LONGEST_MESSAGE = 4096
 
 REST_INTERVALS = 6
-"""A policy at rest is written at most once in so many status intervals: with the default, once a minute."""
-_FIGURES = {"assessedAt", "decision", "metric", "metrics", "lowerBound", "upperBound"}
-_FIGURES |= {"effective", "raw", "high", "low"}
-"""Fields that change with every sample: a change of them alone is written with the next refresh."""
+"""Without news a status is written after so many status intervals, for its figures, times and memory: a minute."""
 _NEWS = ("observedGeneration", "current", "pods")
 """Fields of which a change is written within a status interval, as that of a condition's status. A count that is
 desired and not set may change with every sample; once it is set, `current` changes too."""
 
 
 def plan(context: Context) -> Iterator[Write]:
-    """Writes the status: a change of a count or condition at once, another one within a minute, else in two minutes.
+    """Writes the status: with a change of the count, the pods or a condition at once, anything else within a minute.
 
     Whoever applies a policy waits for whether it is accepted: that is said at once.
     """
@@ -46,26 +41,17 @@ def plan(context: Context) -> Iterator[Write]:
     if not policy.uid or (age < shortest and is_same):
         return
     status = status_of(context)
-    is_due = (
-        age >= REFRESH_SECONDS
-        or _news(status) != _news(written.status)
-        or (age >= REST_INTERVALS * shortest and _lasting(status) != _lasting(written.status))
-    )
-    if is_due:
+    if age >= REST_INTERVALS * shortest or _news(status) != _news(written.status):
         # The whole status at once, of the policy with this UID: a newer policy of the same name keeps its own.
         # And only over the known status: a former leader that was frozen must not undo its successor's.
         tests = {"/metadata/uid": policy.uid}
         if over := written.status.get("assessedAt"):
             tests["/status/assessedAt"] = over
-        body = [
-            *({"op": "test", "path": path, "value": value} for path, value in tests.items()),
-            {"op": "add", "path": "/status", "value": status},
-        ]
-        path, after = (
-            f"{WATERMARK_POLICIES.path(*context.key)}/status",
-            once_done(WrittenStatus(status=status, at=context.now)),
-        )
-        yield Write(key=context.key, kind="WriteStatus", path=path, body=body, content_type=JSON_PATCH, after=after)
+        yield Write(
+            key=context.key, kind="WriteStatus", path=f"{WATERMARK_POLICIES.path(*context.key)}/status",
+            body=fenced(tests, "/status", status), content_type=JSON_PATCH,
+            after=once_done(WrittenStatus(status=status, at=context.now)),
+        )  # fmt: skip
 
 
 def _news(status: Mapping[str, Any]) -> list[Any]:
@@ -76,13 +62,6 @@ def _news(status: Mapping[str, Any]) -> list[Any]:
     ]
     # Without an assessment no sample is part of the sentence: another sentence is another problem.
     return [conditions, "metrics" not in status and status.get("decision"), *(status.get(name) for name in _NEWS)]
-
-
-def _lasting(status: Mapping[str, Any]) -> dict[str, Any]:
-    """The status without its figures and times. Who owns a field of the HPA is only in a message."""
-    reasons = [(one["type"], one["reason"]) for one in status.get("conditions", ())]
-    owners = [one["message"] for one in status.get("conditions", ()) if one["type"] == ConditionType.HPA_CONFORMANT]
-    return {name: value for name, value in status.items() if name not in _FIGURES} | {"conditions": [*reasons, *owners]}
 
 
 def status_of(context: Context) -> dict[str, Any]:
@@ -102,14 +81,11 @@ def status_of(context: Context) -> dict[str, Any]:
         "observedGeneration": view.policy.generation,
         "assessedAt": format_micro_time(assessment.at) if assessment else now,
         "conditions": conditions,
+        "current": None if view.scale is None else view.scale.replicas,
     }
-    if view.scale is not None:
-        status["current"] = view.scale.replicas
-    if assessment is None or decision is None:
+    if assessment is None or decision is None:  # the memory of the last assessment is kept
         status |= {"verdict": "Error", "decision": _shortened(context.problem_text)}
-        # Without an assessment, the memory of the last one is kept.
-        memory = context.written.status.get("memory")
-        return status | {"memory": memory} if memory else status
+        return _given(status | {"memory": context.written.status.get("memory")})
     outcomes = {outcome.metric.name: outcome for outcome in decision.outcomes}
     sentence, desired = headline(assessment, decision), decision.desired
     if view.policy.mode is Mode.OBSERVE and desired is not None and view.scale is not None and view.bounds is not None:
@@ -122,36 +98,33 @@ def status_of(context: Context) -> dict[str, Any]:
         "decision": _shortened(sentence),
         "pods": {state.value: assessment.counts.get(state, 0) for state in PodState},
         "metrics": [_metric(metric, outcomes.get(metric.name)) for metric in assessment.metrics],
+        "memory": status_memory.to_status(assessment.memory) or None,
+        "lowerBound": decision.lower_bound,
+        "upperBound": decision.upper_bound,
+        "desired": desired,
+        "heldBy": decision.held_by and decision.held_by.value,
     }
-    if memory := status_memory.to_status(assessment.memory):
-        status["memory"] = memory
-    bounds = {"lowerBound": decision.lower_bound, "upperBound": decision.upper_bound}
-    status |= {name: bound for name, bound in bounds.items() if bound is not None}
-    if desired is not None:
-        status["desired"] = desired
-    if decision.held_by is not None:
-        status["heldBy"] = decision.held_by.value
     if decision.outcome is not None:
         status |= {"metric": decision.outcome.metric.name, **_figures(decision.outcome.metric)}
-    return status
+    return _given(status)
 
 
 def _metric(metric: MetricAssessment, outcome: Outcome | None) -> dict[str, Any]:
-    data: dict[str, Any] = {"name": metric.name, "sampled": metric.n, "missing": metric.missing}
-    if metric.window is not None:
-        data["windowSeconds"] = metric.window
+    data = {"name": metric.name, "sampled": metric.n, "missing": metric.missing, "windowSeconds": metric.window}
+    data |= {"error": metric.error and _shortened(metric.error)}
     if outcome is not None:
         data |= {"verdict": outcome.verdict.value, "proposal": outcome.proposal}
-    if metric.error is not None:
-        data["error"] = _shortened(metric.error)
-    return data | _figures(metric)
+    return _given(data) | _figures(metric)
+
+
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _figures(metric: MetricAssessment) -> dict[str, str]:
     figures = {"effective": metric.usage, "raw": metric.raw}
     figures |= {"high": metric.high, "low": metric.low, "target": metric.metric.target}
-    share = metric.metric.relative_to is not None
-    return value_texts({name: value for name, value in figures.items() if value is not None}, as_percent=share)
+    return value_texts(_given(figures), as_percent=metric.metric.relative_to is not None)
 
 
 def _shortened(text: str, longest: int = LONGEST_SENTENCE) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import structlog
 
-from adapter.companion.state import Action, ActionResult, RaiseScale, Write, WrittenStatus
-from adapter.kube.api import APPLY_PATCH, WATERMARK_POLICIES
+from adapter.companion.state import ActionResult, Write, WrittenStatus
+from adapter.kube.api import APPLY_PATCH, JSON_PATCH, WATERMARK_POLICIES
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, NotFound, decode_answer
 from adapter.kube.objects import AnyObjectList
 from adapter.kube.session import Session
@@ -46,7 +46,8 @@ _log = structlog.get_logger(__name__)
 class Writer:
     """Writes to the API server, one action at a time. Failures are logged, counted and returned.
 
-    `leads` says whether this process may write at this moment.
+    `leads` says whether this process may write at this moment. `drops_tolerance`: whether an HPA was applied with a
+    tolerance and kept none, since the gate of that field is off.
     """
 
     def __init__(self, session: Session, leads: Callable[[], bool], metrics: Metrics) -> None:
@@ -54,60 +55,46 @@ class Writer:
         self._leads = leads
         self._metrics = metrics
         self.backoff: KeyedBackoff[Key] = KeyedBackoff()
+        self.drops_tolerance = False
 
-    def may(self, action: Action) -> bool:
-        """Whether an action may be tried; one of a kind that failed has to wait."""
-        return self.backoff.is_ready(action.key, action.kind, self._session.now())
-
-    async def carry_out(self, action: Action) -> ActionResult:
-        """Carries out an action, and returns how that ended."""
+    async def carry_out(self, write: Write) -> ActionResult | None:
+        """Carries out a write, and returns how that ended; None: this process does not lead, and tried nothing."""
         if not self._leads():
-            return ActionResult.NOT_LEADING
+            return None
         try:
-            result = await _uncancelled(self._do(action))
+            await _uncancelled(self._send(write))
         except NotFound:
             return ActionResult.OVERTAKEN  # the object was deleted meanwhile, which its watch will show
         except KubeError as error:
             # In one word: reasons of admission webhooks may be sentences that differ each time.
             word = error.reason if isinstance(error, ApiStatusError) else ""
             reason = word if word.isalpha() and len(word) <= LONGEST_REASON else type(error).__name__
-            self._metrics.companion_writes.labels(action=action.kind, result=reason).inc()
-            if isinstance(error, Conflict):
-                _log.info("write_overtaken", action=action.kind, key=str(action.key), error=str(error))
+            self._metrics.companion_writes.labels(action=write.kind, result=reason).inc()
+            # A test of a JSON patch that fails is answered as an object that is invalid.
+            is_fenced_off = write.content_type == JSON_PATCH and reason == "Invalid"
+            if isinstance(error, Conflict) or is_fenced_off:
+                _log.info("write_overtaken", action=write.kind, key=str(write.key), error=str(error))
                 return ActionResult.OVERTAKEN
-            if self.backoff.failed(action.key, action.kind, reason, self._session.now()):
-                _log.warning("write_failed", action=action.kind, key=str(action.key), error=str(error))
+            if self.backoff.failed(write.key, write.kind, reason, self._session.now()):
+                _log.warning("write_failed", action=write.kind, key=str(write.key), error=str(error))
             return ActionResult.REFUSED if isinstance(error, Forbidden) else ActionResult.FAILED
-        self.backoff.reset(action.key, action.kind)
-        self._metrics.companion_writes.labels(action=action.kind, result="done").inc()
-        return result
-
-    async def _do(self, action: Action) -> ActionResult:
-        match action:
-            case RaiseScale():
-                # The update carries the version that was read, so that a scaling in between wins.
-                answer = await self._session.get(action.path, timeout=WRITE_SECONDS / 2)
-                scale = decode_answer(_OBJECT.decode, answer, "the answer is not a scale")
-                current = scale.get("metadata", {}).get("uid"), (scale.get("spec") or {}).get("replicas", 0)
-                if current != (action.target, action.current) or not self._leads():
-                    raise Conflict(409, "Overtaken", f"{action.path} is no longer at {action.current}")
-                raised = msgspec.json.encode(scale | {"spec": {"replicas": action.to}})
-                await self._session.request("PUT", action.path, body=raised, timeout=WRITE_SECONDS / 2)
-            case Write(method=method, path=path, content_type=kind):
-                body, params = msgspec.json.encode(action.body), _UNFORCED if kind == APPLY_PATCH else None
-                reply = await self._session.request(
-                    method, path, body=body, content_type=kind, params=params, timeout=WRITE_SECONDS
-                )
-                if _TOLERANCE in body and _TOLERANCE not in reply.body:
-                    return ActionResult.DROPPED
+        self.backoff.reset(write.key, write.kind)
+        self._metrics.companion_writes.labels(action=write.kind, result="done").inc()
         return ActionResult.DONE
 
+    async def _send(self, write: Write) -> None:
+        body, params = msgspec.json.encode(write.body), _UNFORCED if write.content_type == APPLY_PATCH else None
+        reply = await self._session.request(
+            write.method, write.path, body=body, content_type=write.content_type, params=params, timeout=WRITE_SECONDS
+        )
+        self.drops_tolerance |= _TOLERANCE in body and _TOLERANCE not in reply.body
 
-async def _uncancelled(write: Coroutine[Any, Any, ActionResult]) -> ActionResult:
+
+async def _uncancelled(write: Coroutine[Any, Any, None]) -> None:
     """Shields the write from cancellation, so that the next leader cannot start before it completes."""
     task = asyncio.create_task(write)
     try:
-        return await asyncio.shield(task)
+        await asyncio.shield(task)
     except asyncio.CancelledError:
         await asyncio.gather(asyncio.shield(task), return_exceptions=True)  # nobody waits for its result any more
         raise

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Any
 
 from adapter.companion import plan
-from adapter.companion.changes import Notification, Told
-from adapter.companion.state import Action, ActionResult, Context, State, Write, WrittenStatus
+from adapter.companion.changes import Change, Told
+from adapter.companion.state import ActionResult, Context, State, Write, WrittenStatus
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
@@ -78,16 +78,16 @@ class Leader:
 
     def __init__(self, status: dict[str, Any] | None = None, at: float = NOW) -> None:
         self.state = State().having(WrittenStatus(status=status or {}, at=at if status else None))
-        self.outcome = ActionResult.DONE
+        self.outcome: ActionResult | None = ActionResult.DONE
 
-    def look(self, case: Context) -> list[Action]:
-        """What is done after a look."""
+    def look(self, case: Context) -> list[Write]:
+        """What is written after a look."""
         seen = judged(replace(case, state=self.state))
         self.state = plan.observe(seen)
         seen = replace(seen, state=self.state)
         actions = [*plan.actions(seen, urgent=True), *plan.actions(seen, urgent=False)]
         for action in actions:
-            if self.outcome is not ActionResult.NOT_LEADING:
+            if self.outcome is not None:
                 self.state = plan.after(self.state, action, self.outcome, case.now)
         return actions
 
@@ -99,10 +99,10 @@ class Leader:
         """The same as text: type, reason and note."""
         return [told(body) for body in self.written(case)]
 
-    def notices(self, case: Context) -> list[Notification]:
+    def notices(self, case: Context) -> list[Change]:
         """What people are told after a look."""
         self.look(case)
-        return list(self.state.of(Told).notices)
+        return [change for change in self.state.of(Told).news if change.topic is not None]
 
     def status(self, case: Context) -> dict[str, Any]:
         """The status that is written after a look."""
@@ -110,9 +110,9 @@ class Leader:
         return status_in(write)
 
 
-def writes(actions: Iterable[Action], kind: str) -> list[Write]:
+def writes(actions: Iterable[Write], kind: str) -> list[Write]:
     """The writes of this kind."""
-    return [action for action in actions if isinstance(action, Write) and action.kind == kind]
+    return [action for action in actions if action.kind == kind]
 
 
 def status_in(write: Write) -> dict[str, Any]:
@@ -124,5 +124,5 @@ def told(body: dict[str, Any]) -> str:
     return f"{body['type']} {body['reason']}: {body['note']}"
 
 
-def topics(notices: list[Notification]) -> list[str]:
-    return [notice.topic.value for notice in notices]
+def topics(notices: list[Change]) -> list[str]:
+    return [str(notice.topic) for notice in notices]

@@ -3,20 +3,20 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from adapter.companion.changes import Notification
+from adapter.companion.changes import Change
 from adapter.companion.notifier import Message, Notifier, Send, deliver
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Severity, Topic
-from adapter.snapshot import Key
+from adapter.snapshot import Key, PolicyView
 from adapter.telemetry.metrics import Metrics
-from tests.companion.kit import KEY
-from tests.load.kit import NOW
+from tests.companion.kit import KEY, RULE
+from tests.load.kit import NOW, TARGET
 
 
 class Stand:
@@ -24,6 +24,7 @@ class Stand:
 
     def __init__(self) -> None:
         self.time = NOW
+        self.leads = True
         self.metrics = Metrics()
         self.settings = CompanionSettings()
 
@@ -56,29 +57,20 @@ def routed(*urls: str, **changes: Any) -> NotificationRoute:
 
 @contextlib.asynccontextmanager
 async def notifying(stand: Stand, send: Send = deliver, wait: float = 0.01) -> AsyncIterator[Notifier]:
-    made = Notifier(lambda: stand.settings, stand.metrics, lambda: stand.time, send, wait)
-    yield made
-    made.close()
+    yield Notifier(lambda: stand.settings, stand.metrics, lambda: stand.time, lambda: stand.leads, send, wait)
+    stand.leads = False
 
 
-def notice(number: int = 1, topic: Topic = Topic.SCALED, **changes: Any) -> Notification:
-    fields = {"from": "4", "to": str(number), "why": "cpu is high"} if topic is Topic.SCALED else {}
-    given = {
-        "topic": topic,
-        "severity": Severity.INFO,
-        "at": NOW,
-        "target": "Deployment web",
-        "text": f"scaled from 4 to {number}",
-        "fields": fields,
-    }
-    return Notification(**{**given, **changes})
+def notice(number: int = 1, **changes: Any) -> Change:
+    fields = {"from": "4", "to": str(number), "why": "cpu is high"}
+    given = {"reason": "Scaled", "about": "", "text": f"from 4 to {number}", "at": NOW, "number": 0}
+    return Change(**{**given, "topic": Topic.SCALED, "fields": fields, **changes})
 
 
-def telling(
-    *notices: Notification, routes: Iterable[str] = (), key: Key = KEY
-) -> tuple[Key, tuple[str, ...], tuple[Notification, ...]]:
+def telling(*notices: Change, routes: Iterable[str] = ()) -> tuple[Key, PolicyView, tuple[Change, ...]]:
     """What a notifier adds."""
-    return key, tuple(routes), notices or (notice(),)
+    view = PolicyView(policy=replace(RULE, notify=tuple(routes)), target=TARGET)
+    return KEY, view, notices or (notice(),)
 
 
 class Sent:

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from adapter.companion import companion as module
 from adapter.companion import plan
 from adapter.companion.companion import Companion
-from adapter.companion.state import Action, Context, Write, WrittenStatus, once_done
+from adapter.companion.state import Context, Write, WrittenStatus, once_done
 from adapter.companion.status import status_of
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
@@ -26,7 +26,7 @@ from tests.kube.fake import Answer, FakeApi, status, text
 
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies"
 
-Plan = Callable[[Context], Iterator[Action]]
+Plan = Callable[[Context], Iterator[Write]]
 
 
 def status_path(name: str = "p000") -> str:
@@ -133,7 +133,7 @@ async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
         ) -> Case:
             product = plan.actions
 
-            def actions(context: Context, *, urgent: bool) -> Iterator[Action]:
+            def actions(context: Context, *, urgent: bool) -> Iterator[Write]:
                 planned = plans[urgent]
                 return planned(context) if planned is not None else product(context, urgent=urgent)
 
@@ -152,12 +152,12 @@ async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
         await asyncio.gather(*running, return_exceptions=True)
 
 
-def _write(case: Context) -> Iterator[Action]:
+def _write(case: Context) -> Iterator[Write]:
     path = status_path(case.key.name)
     yield Write(key=case.key, kind="WriteStatus", path=path, body=[], after=once_done(WrittenStatus()))
 
 
-def _nothing(_: Context) -> Iterator[Action]:
+def _nothing(_: Context) -> Iterator[Write]:
     yield from ()
 
 
@@ -167,12 +167,12 @@ class Looks:
     def __init__(self) -> None:
         self.names: list[str] = []
 
-    def __call__(self, case: Context) -> Iterator[Action]:
+    def __call__(self, case: Context) -> Iterator[Write]:
         self.names.append(case.key.name)
         return _nothing(case)
 
 
-def _breaks(_: Context) -> Iterator[Action]:
+def _breaks(_: Context) -> Iterator[Write]:
     raise RuntimeError("it broke")
 
 
@@ -190,7 +190,7 @@ async def test_no_policy_is_looked_at_before_it_is_known_whether_hpas_have_a_tol
     """An HPA would look wrong until the next look, and its condition would change with each leader."""
     known: list[bool | None] = []
 
-    def looks(case: Context) -> Iterator[Action]:
+    def looks(case: Context) -> Iterator[Write]:
         known.append(case.has_tolerance)
         return _nothing(case)
 
@@ -207,10 +207,10 @@ async def test_no_policy_is_looked_at_before_it_is_known_whether_hpas_have_a_tol
 
 
 async def test_urgent_actions_do_not_wait_for_steady_ones(make: Make) -> None:
-    def urgent(case: Context) -> Iterator[Action]:
+    def urgent(case: Context) -> Iterator[Write]:
         return _write(case) if case.key.name == "p099" else _nothing(case)
 
-    def steady(case: Context) -> Iterator[Action]:
+    def steady(case: Context) -> Iterator[Write]:
         return _nothing(case) if case.key.name == "p099" else _write(case)
 
     case = make(100, urgent=urgent, steady=steady, writes_per_second=1)
@@ -227,7 +227,7 @@ async def test_a_deleted_policy_leaves_nothing_to_a_new_one_of_its_name(make: Ma
 
 
 async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(make: Make) -> None:
-    def planned(case: Context) -> Iterator[Action]:
+    def planned(case: Context) -> Iterator[Write]:
         return _breaks(case) if case.key.name == "p001" else _write(case)
 
     with capture_logs():  # to print a traceback takes seconds beside other load
@@ -252,7 +252,7 @@ async def test_a_status_that_cannot_be_read_holds_up_no_other_policy(make: Make)
 async def test_inputs_of_a_silent_watch_are_not_used_and_the_status_says_so(make: Make) -> None:
     seen: list[Context] = []
 
-    def urgent(one: Context) -> Iterator[Action]:
+    def urgent(one: Context) -> Iterator[Write]:
         seen.append(one)
         return _nothing(one)
 

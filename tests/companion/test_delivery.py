@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import requests
 
+from adapter.companion import notifier as notifier_module
 from adapter.companion.notifier import Message, deliver
 from adapter.settings.companion import Severity
 from tests.companion.telling import Sent, Stand, hook, notice, notifying, telling
@@ -60,12 +61,13 @@ async def test_an_answer_without_an_end_takes_no_memory(stand: Stand) -> None:
 
 
 @pytest.mark.integration
-async def test_an_answer_that_drips_takes_no_longer_than_the_timeout(stand: Stand) -> None:
+@pytest.mark.parametrize("head", [b"HTTP/1.1 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nLong: "], ids=["body", "headers"])
+async def test_an_answer_that_drips_takes_no_longer_than_the_timeout(stand: Stand, head: bytes) -> None:
     """Each byte is in time, so only a bound of the whole answer frees the route."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        writer.write(head)
         with contextlib.suppress(OSError):
             while not closed.is_set():
                 writer.write(b"x")
@@ -126,7 +128,7 @@ async def test_the_services_that_are_named_get_title_and_text(
         answer.status_code, answer._content = 200, b"ok"  # noqa: SLF001
         return answer
 
-    monkeypatch.setattr(requests.Session, "send", takes)
+    monkeypatch.setattr(notifier_module, "_exchange", takes)
     async with notifying(stand) as notifier:
         stand.route(url, title="the title", attempts=1)
         notifier.add(*telling(notice(text="5 < 6 & *7*")))

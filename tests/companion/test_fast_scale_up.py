@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from adapter.companion import fast_scale_up, plan
-from adapter.companion.replica_history import ReplicaHistory
-from adapter.companion.state import ActionResult, Context, LastRaise, RaiseScale, State
+from adapter.companion.replica_history import LastRaise, ReplicaHistory
+from adapter.companion.state import ActionResult, Context, State, Write
 from adapter.hpa.behavior import ScaleEvent
+from adapter.kube.api import JSON_PATCH
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy, Seconds
 from adapter.policy.hpa import (
@@ -25,7 +26,6 @@ from adapter.policy.hpa import (
 )
 from adapter.settings import CompanionFeatures, CompanionSettings
 from tests.companion import kit
-from tests.companion.kit import KEY
 from tests.load.kit import NOW, cpu, policy
 
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
@@ -89,7 +89,7 @@ def raised_to(case: Context) -> int | None:
     """The count that it is raised to, None where it is left to the HPA."""
     found = list(fast_scale_up.plan(case))
     assert len(found) <= 1
-    return found[0].to if found else None
+    return int(found[0].body[-1]["value"]) if found else None
 
 
 def shown(case: Context) -> tuple[bool, str] | None:
@@ -98,18 +98,26 @@ def shown(case: Context) -> tuple[bool, str] | None:
     return (found.is_true, found.reason) if found else None
 
 
-RAISE = RaiseScale(key=KEY, path=PATH, target="target", current=4, to=8)
+def a_raise() -> Write:
+    """The write that raises the count of the usual case."""
+    (write,) = fast_scale_up.plan(context())
+    return write
 
 
 def test_the_count_is_raised_to_what_is_decided_before_anything_else() -> None:
-    assert list(fast_scale_up.plan(context())) == [RAISE]
-    assert next(plan.actions(context(), urgent=True)) == RAISE
+    first = next(plan.actions(context(), urgent=True))
+    assert (first.kind, first.method, first.path, first.content_type) == ("RaiseScale", "PATCH", PATH, JSON_PATCH)
+    assert first.body == [
+        {"op": "test", "path": "/metadata/uid", "value": "target"},
+        {"op": "test", "path": "/spec/replicas", "value": 4},
+        {"op": "add", "path": "/spec/replicas", "value": 8},
+    ]
     assert shown(context()) == (True, "Ready")
 
 
 def test_it_is_off_by_default_and_a_policy_that_asks_for_it_says_so() -> None:
     case = context(settings=CompanionSettings())
-    assert not [one for one in plan.actions(case, urgent=True) if isinstance(one, RaiseScale)]
+    assert list(plan.actions(case, urgent=True)) == []
     assert shown(case) == (False, "SwitchedOff")
 
 
@@ -232,12 +240,12 @@ def test_the_hpas_policies_limit_it(
 
 
 def test_a_raise_counts_as_made_unless_it_was_overtaken() -> None:
-    assert plan.after(State(), RAISE, ActionResult.DONE, NOW).of(LastRaise) == LastRaise(at=NOW, to=8)
-    assert plan.after(State(), RAISE, ActionResult.FAILED, NOW).of(LastRaise).at == NOW
-    assert plan.after(State(), RAISE, ActionResult.OVERTAKEN, NOW) == State()
+    assert plan.after(State(), a_raise(), ActionResult.DONE, NOW).of(LastRaise) == LastRaise(at=NOW, to=8)
+    assert plan.after(State(), a_raise(), ActionResult.FAILED, NOW).of(LastRaise).at == NOW
+    assert plan.after(State(), a_raise(), ActionResult.OVERTAKEN, NOW) == State()
 
 
 def test_a_missing_right_is_shown_until_it_is_granted() -> None:
-    state = plan.after(State(), RAISE, ActionResult.REFUSED, NOW)
+    state = plan.after(State(), a_raise(), ActionResult.REFUSED, NOW)
     assert shown(context(state=state)) == (False, "Forbidden")
-    assert shown(context(state=plan.after(state, RAISE, ActionResult.DONE, NOW))) == (True, "Ready")
+    assert shown(context(state=plan.after(state, a_raise(), ActionResult.DONE, NOW))) == (True, "Ready")

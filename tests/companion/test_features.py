@@ -65,4 +65,4 @@ def test_a_condition_of_another_version_in_the_status_stops_nothing() -> None:
     leader = Leader(status={"conditions": [later]})
     for at in (NOW, NOW + 11):
         leader.look(context(now=at))
-    assert [event.reason for event in leader.state.of(Told).lately] == ["OfALaterVersionOver"]
+    assert [change.reason for change in leader.state.of(Told).news] == ["OfALaterVersionOver"]

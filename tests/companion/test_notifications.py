@@ -7,7 +7,7 @@ import pytest
 
 from adapter.companion import changes, status
 from adapter.companion.state import Context, WrittenStatus
-from adapter.load.spec import Bounds, Mode
+from adapter.load.spec import Bounds
 from adapter.policy.conditions import Reason
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Production, Severity, Topic
@@ -32,8 +32,8 @@ def test_a_scaling_is_notified_with_from_to_and_why() -> None:
     leader = Leader()
     leader.look(context("2400m"))
     (notice,) = leader.notices(at(2, current=8, bounds=Bounds(minimum=1, maximum=100, last_scale=NOW + 1)))
-    assert (notice.topic, notice.severity, notice.target) == (Topic.SCALED, Severity.INFO, "Deployment web")
-    assert notice.text.startswith("scaled from 4 to 8 by the HPA: cpu: 4 pods use 2400m")
+    assert (notice.topic, notice.severity) == (Topic.SCALED, Severity.INFO)
+    assert notice.text.startswith("from 4 to 8 by the HPA: cpu: 4 pods use 2400m")
     assert (notice.fields["from"], notice.fields["to"]) == ("4", "8")
     assert notice.fields["why"].startswith("cpu: 4 pods use 2400m")
     assert leader.notices(at(12, current=8)) == []
@@ -46,6 +46,21 @@ def test_lost_data_are_notified_once_after_a_minute_and_when_they_are_back_for_a
         [], [], ["dataLost"], [], []
     ]  # fmt: skip
     assert [topics(leader.notices(at(seconds))) for seconds in (610, 660, 671, 681)] == [[], [], ["dataRecovered"], []]
+
+
+def test_data_are_not_back_while_other_data_of_the_policy_are_lost() -> None:
+    leader, rule = Leader(), replace(RULE, registry=REGISTRY)
+    pods = [replace(one, ips=(f"10.0.0.{n}",)) for n, one in enumerate(same(4, None)[0])]
+    ips = [pod.ips[0] for pod in pods]
+
+    def looks(begin: int, end: int, load: str | None, registry: bool) -> list[str]:
+        heard = [roster(*ips, at=NOW + second) if registry else None for second in range(begin, end, 10)]
+        return told(leader, *(at(begin + 10 * n, load, pods=pods, rule=rule, listed=it) for n, it in enumerate(heard)))
+
+    assert looks(0, 10, "800m", True) == []
+    assert looks(10, 100, None, False) == ["dataLost", "dataLost"]
+    assert looks(100, 300, "800m", False) == []
+    assert looks(300, 400, "800m", True) == ["dataRecovered"]
 
 
 def test_a_registry_that_is_not_trusted_is_lost_data() -> None:
@@ -71,7 +86,7 @@ def test_needing_more_than_the_maximum_is_notified_after_a_minute() -> None:
     assert leader.notices(at(0, "2400m", bounds=SMALL)) == []
     (notice,) = leader.notices(at(61, "2400m", bounds=SMALL))
     assert notice.topic is Topic.AT_MAXIMUM
-    assert notice.text.startswith("more is needed than the HPA's maximum of 4: cpu")
+    assert notice.text.startswith("AtMaximum: more is needed than the HPA's maximum of 4: cpu")
     assert leader.notices(at(71, "2400m", bounds=SMALL)) == []
 
 
@@ -110,17 +125,8 @@ def test_a_mass_pull_out_is_notified_at_once() -> None:
     pods = [*same(7, None)[0], *(out(f"out-{n}") for n in range(3))]
     (notice,) = leader.notices(at(0, pods=pods))
     assert (notice.topic, notice.severity) == (Topic.MASS_PULL_OUT, Severity.CRITICAL)
-    assert notice.text == "3 of 10 running pods are pulled out; out-0: pulled out by hand"
+    assert notice.text == "MassPullOut: 3 of 10 running pods are pulled out; out-0: pulled out by hand"
     assert [one["type"] for one in status_of(leader, at(0, pods=pods)) if one["status"] == "True"][-1] == "MassPullOut"
-
-
-def test_no_trouble_is_notified_more_often_after_the_last_event_of_the_hour() -> None:
-    leader, resting = Leader(), replace(RULE, mode=Mode.PAUSED)
-    for n in range(changes.MOST_PER_HOUR + 2):
-        leader.look(at(n, current=10, rule=resting if n % 2 else RULE))
-    pods = same(10, None)[0], [*same(7, None)[0], *(out(f"out-{n}") for n in range(3))]
-    looks = [at(s, current=10, pods=pods[s % 40 < 20]) for s in range(120, 660, 20)]
-    assert told(leader, *looks) == ["massPullOut"]
 
 
 def status_of(leader: Leader, case: Context) -> list[dict[str, Any]]:
@@ -134,7 +140,7 @@ def test_pods_that_are_doubtful_because_all_would_be_out_are_a_mass_pull_out() -
     listed = roster(disabled=tuple(one.ips[0] for one in pods))
     (notice,) = leader.notices(at(0, pods=pods, listed=listed, rule=replace(RULE, registry=REGISTRY)))
     assert notice.text.startswith(
-        "4 of 4 running pods are pulled out, 4 of them are kept as doubtful; web-0: every pod"
+        "MassPullOut: 4 of 4 running pods are pulled out, 4 of them are kept as doubtful; web-0: every pod"
     )
 
 
@@ -146,7 +152,7 @@ def test_a_version_mismatch_is_critical_in_production(production: tuple[str, ...
     settings = CompanionSettings(notifications=NOTIFYING.notifications, production=Production(namespaces=production))
     (notice,) = Leader().notices(at(0, pods=of(OLD, 1) + of(NEW, 1), settings=settings))
     assert (notice.topic, notice.severity) == (Topic.VERSION_MISMATCH, severity)
-    assert notice.text.startswith("the serving pods run 2 versions: ")
+    assert notice.text.startswith("VersionsConsistent: the serving pods run 2 versions: ")
 
 
 @pytest.mark.parametrize(("handed_over", "again"), [(200, []), (45, ["atMaximum"])], ids=["told", "not told yet"])

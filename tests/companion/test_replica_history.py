@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from adapter.companion.replica_history import ReplicaHistory, observe_count, unattributed
-from adapter.companion.state import Context, LastRaise
+from adapter.companion.replica_history import LastRaise, ReplicaHistory, observe_count, unattributed
+from adapter.companion.state import Context
 from adapter.hpa.behavior import ScaleEvent
 from adapter.load.spec import Bounds
 from adapter.policy.hpa import LastStep
@@ -152,4 +152,4 @@ def test_new_term_as_leader_keeps_what_was_observed() -> None:
     leader.look(at(2, 8, 1))
     history = unattributed(leader.state.of(ReplicaHistory))
     assert (history.since, history.replicas, history.rises) == (NOW, 8, (ScaleEvent(4, NOW + 2),))
-    assert (history.reported, history.done) == (None, ())
+    assert (history.pending, history.done) == (None, ())

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from adapter.companion.state import Action, ActionResult, RaiseScale, Write, once_done
+from adapter.companion.state import ActionResult, Write, once_done
 from adapter.companion.writer import WRITE_SECONDS, Writer
 from adapter.kube.api import JSON_PATCH
 from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS
@@ -19,10 +19,8 @@ from tests.companion.kit import KEY
 from tests.kube.fake import FakeApi, status, text
 
 PATH = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web/status"
-SCALE = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
 POD = "/api/v1/namespaces/shop/pods/web-1"
-RAISE = RaiseScale(key=KEY, path=SCALE, target="uid-1", current=4, to=8)
 BODY = [{"op": "test", "path": "/metadata/uid", "value": "u1"}, {"op": "add", "path": "/status", "value": {}}]
 ACTION = Write(key=KEY, kind="WriteStatus", path=PATH, body=BODY, content_type=JSON_PATCH, after=once_done())
 MARK = Write(key=KEY, kind="MarkPod", path=POD, body={"metadata": {"uid": "uid-web-1"}}, after=once_done())
@@ -32,30 +30,23 @@ class Case:
     """A writer, the API server that it writes to, and what arrived there."""
 
     def __init__(self, api: FakeApi, session: Session, metrics: Metrics) -> None:
-        self.api, self.metrics, self.leads = api, metrics, True
+        self.api, self.session, self.metrics, self.leads = api, session, metrics, True
         self.writer = Writer(session, lambda: self.leads, metrics)
         self.arrived: list[Any] = []
         self.let_go = asyncio.Event()
         self.let_go.set()
         self.requests: list[tuple[str, str, dict[str, str]]] = []
         """Method, type of the content and query of each write."""
-        self.scale: Any = {
-            "metadata": {"name": "web", "namespace": "shop", "uid": "uid-1", "resourceVersion": "77"},
-            "spec": {"replicas": 4},
-            "status": {},
-        }
-        api.answers |= dict.fromkeys((PATH, SCALE, POD), self._take)
+        api.answers |= dict.fromkeys((PATH, POD), self._take)
 
     async def _take(self, request: web.Request) -> web.StreamResponse:
-        if request.method == "GET":
-            return web.json_response(self.scale)
         self.requests.append((request.method, request.content_type, dict(request.query)))
         self.arrived.append(json.loads(await request.read()))
         await self.let_go.wait()
         return web.json_response({})
 
-    def counted(self, result: str) -> float:
-        labels = {"action": "WriteStatus", "result": result}
+    def counted(self, write: Write, result: str) -> float:
+        labels = {"action": write.kind, "result": result}
         return self.metrics.registry.get_sample_value("effective_load_companion_writes_total", labels) or 0.0
 
 
@@ -70,39 +61,13 @@ async def test_a_patch_is_sent_as_it_was_planned_and_counted(case: Case) -> None
     assert await case.writer.carry_out(ACTION) is ActionResult.DONE
     assert case.arrived == [BODY]
     assert case.requests == [("PATCH", "application/json-patch+json", {})]
-    assert case.counted("done") == 1
+    assert case.counted(ACTION, "done") == 1
 
 
-@pytest.mark.parametrize("action", [ACTION, RAISE, MARK], ids=["a status", "a scale", "a mark"])
-async def test_a_process_that_does_not_lead_writes_nothing(case: Case, action: Action) -> None:
+@pytest.mark.parametrize("write", [ACTION, MARK], ids=["a status", "a mark"])
+async def test_a_process_that_does_not_lead_writes_nothing(case: Case, write: Write) -> None:
     case.leads = False
-    assert await case.writer.carry_out(action) is ActionResult.NOT_LEADING
-    assert case.arrived == []
-
-
-async def test_a_leader_that_is_deposed_while_it_reads_a_scale_does_not_write_it(case: Case) -> None:
-    async def read(_: web.Request) -> web.StreamResponse:
-        case.leads = False
-        return web.json_response(case.scale)
-
-    case.api.answers[SCALE] = read
-    assert await case.writer.carry_out(RAISE) is ActionResult.OVERTAKEN
-    assert [request.method for request in case.api.seen] == ["GET"]
-
-
-async def test_a_scale_is_updated_with_the_version_that_was_read(case: Case) -> None:
-    assert await case.writer.carry_out(RAISE) is ActionResult.DONE
-    assert [method for method, *_ in case.requests] == ["PUT"]
-    assert case.arrived == [case.scale | {"spec": {"replicas": 8}}]
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"spec": {"replicas": 5}}, {"spec": {"replicas": 3}}, {"spec": {}}, {"metadata": {"uid": "uid-2"}}],
-)
-async def test_a_scale_that_changed_since_the_plan_is_left_alone(case: Case, change: dict[str, Any]) -> None:
-    case.scale |= change
-    assert await case.writer.carry_out(RAISE) is ActionResult.OVERTAKEN
+    assert await case.writer.carry_out(write) is None
     assert case.arrived == []
 
 
@@ -112,35 +77,36 @@ async def test_an_apply_is_not_forced(case: Case) -> None:
     assert case.requests == [("PATCH", "application/apply-patch+yaml", unforced)]
 
 
-@pytest.mark.parametrize(("kept", "result"), [("0", ActionResult.DONE), (None, ActionResult.DROPPED)])
-async def test_a_tolerance_that_the_api_server_drops_is_seen(
-    case: Case, kept: str | None, result: ActionResult
-) -> None:
+@pytest.mark.parametrize("kept", ["0", None])
+async def test_a_tolerance_that_the_api_server_drops_is_seen(case: Case, kept: str | None) -> None:
     behavior = {"scaleUp": {"tolerance": "0"}}
     answer = {"spec": {"behavior": {"scaleUp": {} if kept is None else {"tolerance": kept}}}}
     answer["metadata"] = {"annotations": {"applied": json.dumps(behavior)}}
     case.api.answers[HPA] = text(msgspec.json.encode(answer).decode())
     write = Write(key=KEY, kind="WireHpa", path=HPA, body={"spec": {"behavior": behavior}}, after=once_done())
-    assert await case.writer.carry_out(write) is result
+    assert await case.writer.carry_out(write) is ActionResult.DONE
+    assert case.writer.drops_tolerance is (kept is None)
 
 
 @pytest.mark.parametrize(
-    ("code", "reason", "outcome"),
+    ("write", "code", "reason", "outcome"),
     [
-        (403, "Forbidden", ActionResult.REFUSED),
-        (409, "Conflict", ActionResult.OVERTAKEN),
-        (422, "Invalid", ActionResult.FAILED),
-        (500, "InternalError", ActionResult.FAILED),
-        (413, "RequestEntityTooLarge", ActionResult.FAILED),
+        (ACTION, 403, "Forbidden", ActionResult.REFUSED),
+        (ACTION, 409, "Conflict", ActionResult.OVERTAKEN),
+        pytest.param(ACTION, 422, "Invalid", ActionResult.OVERTAKEN, id="a test of the patch fails"),
+        (MARK, 422, "Invalid", ActionResult.FAILED),
+        (ACTION, 500, "InternalError", ActionResult.FAILED),
+        (ACTION, 413, "RequestEntityTooLarge", ActionResult.FAILED),
     ],
 )
 async def test_the_result_of_a_write_is_returned_and_counted(
-    case: Case, code: int, reason: str, outcome: ActionResult
+    case: Case, write: Write, code: int, reason: str, outcome: ActionResult
 ) -> None:
-    case.api.answers[PATH] = status(code, reason)
-    assert await case.writer.carry_out(ACTION) is outcome
-    assert case.counted(reason) == 1
-    assert case.writer.may(ACTION) is (outcome is ActionResult.OVERTAKEN)
+    case.api.answers[write.path] = status(code, reason)
+    assert await case.writer.carry_out(write) is outcome
+    assert case.counted(write, reason) == 1
+    waits = not case.writer.backoff.is_ready(write.key, write.kind, case.session.now())
+    assert waits is (outcome is not ActionResult.OVERTAKEN)
 
 
 async def test_a_write_times_out_before_the_lease_can_be_taken(case: Case) -> None:
