@@ -1,7 +1,8 @@
-"""What changed for a policy, in one list: Events in the cluster, and notifications of people.
+"""What changed for a policy, its count and its conditions, in one list: Events, and notifications of people.
 
-It has every scaling, and every condition that has changed for longer than a moment. A condition is told to have the
-same value again after ten minutes at the earliest, if it stands then. A new leader goes on from what the status says.
+The list has every scaling with its author and cause, and every condition that has changed for longer than a moment. A
+condition is told to have the same value again after ten minutes at the earliest, if it stands then. A new leader goes
+on from what the status says.
 """
 
 import math
@@ -11,14 +12,25 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from adapter.companion.replica_history import ReplicaHistory
-from adapter.companion.state import ActionResult, Context, PolicyCondition, State, Write
+from adapter.companion.state import ActionResult, Context, State, Write
 from adapter.kube.api import EVENTS, JSON
+from adapter.load.decide import decide
+from adapter.load.explanation import decision_reason
 from adapter.policy.conditions import ConditionType, Reason
+from adapter.policy.hpa import FIELD_MANAGER
 from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND
 from adapter.runtime.times import format_micro_time, parse_time
 from adapter.settings.companion import Severity, Topic
+from adapter.snapshot import PolicyView
 
+HPA, OTHER_HPA, COMPANION, OTHERS = "the HPA", "another HPA", "the companion", "another client"
+ATTRIBUTION_SECONDS = 3.0
+"""How long a scaling waits for the HPA's status to claim it."""
+REASON_SECONDS = 20.0
+"""How long a scaling of the HPA waits for its reason: a poll at the default interval, and its assessment."""
+CLOCK_SKEW_SECONDS = 5.0
+"""The HPA may date a scaling this long before this process observes it."""
+_CONTROLLER = "kube-controller-manager"
 REPEATED_SECONDS = 600.0
 """How long a change is not repeated, and how long an Event that cannot be written is tried."""
 STEADY_SECONDS = 10.0
@@ -27,12 +39,8 @@ HPA_SYNCS_SECONDS = 45.0
 """Three syncs of the HPA controller: an HPA that is as new as its policy finds no metric at its first one."""
 SCALINGS_PER_HOUR = 20
 """The most Events about scalings of one policy; those of conditions are limited by how often a change is repeated."""
-HOUR = 3600.0
-LONGEST_NOTE = 1024
-"""In bytes, by the API's rule."""
-_INSTANCE = socket.gethostname()[:128]
-_LONGEST_NAME = 253 - 24
-"""In characters, of a policy within the name of an Event: the API's rule, without the time and number after it."""
+LONGEST_NOTE = 1024  # bytes, by the API's rule
+_LONGEST_NAME = 253 - 24  # of a policy in the name of an Event: the API's rule, without the time and number after it
 _COVERED_BY_READY = {Reason.NOT_ASSESSED, Reason.HPA_MISSING, Reason.NOT_DECIDING, Reason.REFUSED}
 """Reasons without an Event: nothing is known yet, or the Event of condition Ready, or of InputsFresh, says it."""
 _AT_ONCE = {ConditionType.ACTIVE, ConditionType.MASS_PULL_OUT, ConditionType.VERSIONS_CONSISTENT}
@@ -47,6 +55,39 @@ _TOPICS: Mapping[str, tuple[Topic, Severity]] = {
 
 Value = tuple[bool, str]
 """Whether a condition is true, and its reason."""
+
+
+class Scaling(NamedTuple):
+    """A change of the count: when (seconds), from and to which count, why, and by whom; both empty if unknown."""
+
+    at: float
+    before: int
+    after: int
+    why: str = ""
+    by: str = ""
+
+    def __str__(self) -> str:
+        by, why = f" by {self.by}" if self.by else "", f": {self.why}" if self.why else ""
+        return f"from {self.before} to {self.after}{by}{why}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaHistory:
+    """The replica count of a target (a UID, empty before the first observation). Times are in seconds.
+
+    Every replica of the companion observes the count `replicas`, and since when it has not risen, whoever raised it.
+
+    The leader attributes: `pending` are the changes without author or cause, the oldest first (None before its first
+    look), `desired` is what the policy last asked for before them, and why, and `credited` the HPA's last scaling that
+    was attributed to it.
+    """
+
+    target: str = ""
+    since: float = 0.0
+    replicas: int = 0
+    pending: tuple[Scaling, ...] | None = None
+    desired: tuple[int, str] | None = None
+    credited: float | None = None
 
 
 class Change(NamedTuple):
@@ -91,15 +132,16 @@ class Told:
 
 
 def observe(context: Context) -> State:
-    """The state with the Events and notifications that are due after this look."""
+    """The state after this look, with the Events and notifications that are due. `context` has its conditions."""
     told, now, settings = context.state.of(Told), context.now, context.settings
+    history, done = _attributed(context)
     if not (settings.features.events or settings.notifications.routes):  # what happens now is not told later either
-        return context.state.having(Told())
+        return context.state.having(history, Told())
     scalings = []
-    for number, one in enumerate(context.state.of(ReplicaHistory).done):
+    for number, one in enumerate(done):
         fields = {"from": str(one.before), "to": str(one.after), "why": one.why}
         scalings.append(Change("Scaled", "", str(one), now, number, topic=Topic.SCALED, fields=fields))
-    scaled = [at for at in told.scaled if now - at < HOUR]
+    scaled = [at for at in told.scaled if now - at < 3600.0]
     shown = scalings[: max(0, SCALINGS_PER_HOUR - len(scaled))]
     told, changes = _of_conditions(told, context, first=len(scalings))
     waiting = [event for event in told.events if now - event.at < REPEATED_SECONDS]
@@ -109,14 +151,14 @@ def observe(context: Context) -> State:
         events=(*waiting, *shown, *changes) if settings.features.events else (),
         scaled=(*scaled, *(now for _ in shown)),
     )
-    return context.state.having(told)
+    return context.state.having(history, told)
 
 
 def plan(context: Context) -> Iterator[Write]:
     """Writes the Events that are due."""
     for event in context.state.of(Told).events if context.view.policy.uid else ():
 
-        def after(state: State, result: ActionResult, _: float, event: Change = event) -> State:
+        def after(state: State, result: ActionResult, event: Change = event) -> State:
             """Once it was written, or exists already by an earlier attempt."""
             told = state.of(Told)
             left = tuple(one for one in told.events if one != event)
@@ -129,29 +171,13 @@ def plan(context: Context) -> Iterator[Write]:
         )  # fmt: skip
 
 
-def conditions(context: Context) -> Iterator[PolicyCondition]:
-    """NotificationRoutesResolved, where the policy names routes."""
-    named, routes = context.view.policy.notify, {route.name: route for route in context.settings.notifications.routes}
-    unknown = [name for name in named if name not in routes]
-    kept = [name for name in named if name in routes and not routes[name].serves(context.key.namespace)]
-    reason, message = Reason.KNOWN, "the settings define every route that the policy names"
-    if unknown:
-        reason, message = Reason.UNKNOWN_ROUTE, f"notify names {', '.join(unknown)}, which the settings do not define"
-    elif kept:
-        message = f"notify names {', '.join(kept)}, which the settings keep for other namespaces"
-        reason = Reason.ROUTE_NOT_FOR_NAMESPACE
-    if named:
-        type_ = ConditionType.NOTIFICATION_ROUTES_RESOLVED
-        yield PolicyCondition(type_, reason is Reason.KNOWN, reason, message)
-
-
 def _body(context: Context, event: Change) -> dict[str, Any]:
     """The Event as events.k8s.io/v1 has it. Its name is the same if the same write is tried again."""
-    key, target, note = context.key, context.view.target, event.text.encode()
+    key, note = context.key, event.text.encode()
     if len(note) > LONGEST_NOTE:
         note = note[: LONGEST_NOTE - 3] + "…".encode()
     name = f"{key.name[:_LONGEST_NAME].rstrip('-.')}.{int(event.at * 1e6):x}.{event.number:x}"
-    body: dict[str, Any] = {
+    return {
         "apiVersion": EVENTS.api_version,
         "kind": "Event",
         "metadata": {"name": name, "namespace": key.namespace},
@@ -162,12 +188,118 @@ def _body(context: Context, event: Change) -> dict[str, Any]:
         "note": note.decode(errors="ignore"),
         "regarding": {"apiVersion": API_VERSION, "kind": KIND, "uid": context.view.policy.uid, **key._asdict()},
         "reportingController": f"{GROUP}/companion",
-        "reportingInstance": _INSTANCE,
+        "reportingInstance": socket.gethostname()[:128],
     }
-    if target is not None:
-        named = {"apiVersion": target.api_version, "kind": target.kind, "uid": target.uid, "name": target.name}
-        body["related"] = named | {"namespace": key.namespace}
-    return body
+
+
+def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> ReplicaHistory:
+    """The history with the count of this view. Every replica of the companion observes, whether it leads or not."""
+    if view.target is None or view.scale is None:
+        return history
+    uid, replicas, before, pending = view.target.uid, view.scale.replicas, history.replicas, history.pending
+    if history.target != uid:  # its first count is no scaling
+        return ReplicaHistory(target=uid, since=now, replicas=replicas, pending=None if pending is None else ())
+    if replicas == before:
+        return history
+    pending = None if pending is None else (*pending, Scaling(now, before, replicas))
+    since = now if replicas > before else history.since
+    return replace(history, since=since, replicas=replicas, pending=pending)
+
+
+def unattributed(history: ReplicaHistory) -> ReplicaHistory:
+    """What this process observed, for a new term as leader; others may have led in between."""
+    return replace(history, pending=None, desired=None, credited=None)
+
+
+def is_new(history: ReplicaHistory, replicas: int) -> bool:
+    """Whether this count is new and its author unknown."""
+    pending = history.pending
+    return pending is not None and (replicas != history.replicas or any(not change.by for change in pending[-1:]))
+
+
+def _attributed(context: Context) -> tuple[ReplicaHistory, list[Scaling]]:
+    """The leader's history after this look, and the changes whose author and cause are known by now, or that waited.
+
+    The HPA may act on samples of the serving process that the companion gets with its next poll only: a change by the
+    HPA without a reason waits for one that is seen then, at the count before it.
+    """
+    view, now = context.view, context.now
+    history = observe_count(context.state.of(ReplicaHistory), view, now)
+    if view.scale is None or view.target is None or history.target != view.target.uid:
+        return history, []
+    if history.pending is None:  # from the count in the status, as another leader wrote it
+        replicas = view.scale.replicas
+        left = context.written.status.get("current", replicas)
+        history = replace(history, pending=(Scaling(now, left, replicas),) if left != replicas else ())
+    pending, credited = _credited(history, context)
+    if not pending:
+        return replace(history, pending=(), desired=_desired(context, view.scale.replicas)), []
+    desired, done = history.desired, list[Scaling]()
+    while pending:
+        scaling = _named(pending[0], context)
+        if scaling.by in {HPA, COMPANION} and not scaling.why:
+            scaling = scaling._replace(why=_cause(scaling, context, desired))
+        pending[0], is_known = scaling, bool(scaling.by)
+        patience = (
+            0.0 if scaling.why or scaling.by not in {"", HPA} else REASON_SECONDS if is_known else ATTRIBUTION_SECONDS
+        )
+        if now - scaling.at < patience and not (is_known and len(pending) > 1):  # its reason is not waited for then
+            break
+        done.append(pending.pop(0)._replace(by=scaling.by or OTHERS))
+        desired = None
+    return replace(history, pending=tuple(pending), desired=desired, credited=credited), done
+
+
+def _credited(history: ReplicaHistory, context: Context) -> tuple[list[Scaling], float | None]:
+    """The changes with the HPA's last scaling attributed to it, and when that was: it ends where its status says.
+
+    A change that began elsewhere were two: another client's, and the HPA's from where that one had left the count.
+    """
+    changes, last = list(history.pending or ()), context.view.bounds.last_scale if context.view.bounds else None
+    step = context.hpa.last_step if context.hpa is not None else None
+    for index, change in enumerate(changes if last != history.credited else ()):
+        is_its = last is not None and not change.by and last >= change.at - CLOCK_SKEW_SECONDS
+        if is_its and (step is None or step.after == change.after):
+            begin = change.before if step is None or step.before == change.after else step.before
+            others = [change._replace(after=begin, by=OTHERS)] if begin != change.before else []
+            changes[index : index + 1] = [*others, change._replace(before=begin, by=HPA)]
+            return changes, last
+    return changes, history.credited
+
+
+def _named(scaling: Scaling, context: Context) -> Scaling:
+    """The scaling with its author, if that is known by now and is not the HPA."""
+    scale = context.view.scale
+    if scaling.by:
+        return scaling
+    manager = context.manager if scale is not None and scale.replicas == scaling.after else ""
+    if manager == _CONTROLLER:  # the HPA that follows the policy claims it later
+        manager = OTHER_HPA if context.now - scaling.at >= ATTRIBUTION_SECONDS else ""
+    manager = COMPANION if manager == FIELD_MANAGER else manager
+    return scaling._replace(by=f"hand ({manager})" if manager.startswith("kubectl") else manager)
+
+
+def _desired(context: Context, replicas: int) -> tuple[int, str] | None:
+    """What the policy asks for at this count, and why; None where that is the count itself, or unknown."""
+    view, decision = context.view, context.decision
+    if decision is None or view.assessment is None or view.scale is None or view.bounds is None:
+        return None
+    if decision.current != replicas:
+        decision = decide(view.assessment, replace(view.scale, replicas=replicas), view.bounds, context.now)
+    if decision.desired is None or decision.desired == replicas:
+        return None
+    return decision.desired, decision_reason(view.assessment, decision)
+
+
+def _cause(scaling: Scaling, context: Context, desired: tuple[int, str] | None) -> str:
+    """Why the HPA or the companion changed the count: what the policy asked for; empty if another count."""
+    before, after = scaling.before, scaling.after
+    for asked, why in filter(None, (desired, _desired(context, before))):
+        if asked == after:
+            return why
+        if before < after < asked or before > after > asked:
+            return f"on the way to {asked}: {why}"
+    return ""
 
 
 def _of_conditions(told: Told, context: Context, first: int) -> tuple[Told, list[Change]]:

@@ -3,16 +3,14 @@
 Only costs that the companion set itself are removed; one that another client set stays.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterator
 
-from adapter.companion.state import ActionResult, Context, PolicyCondition, State, Write
+from adapter.companion.state import ActionResult, Condition, Context, Write
 from adapter.kube.api import PODS
 from adapter.kube.objects import DELETION_COST_ANNOTATION, MARK_ANNOTATION
 from adapter.load.pods import GONE, LOWEST_COST, Pod, PodAssessment, PodState
 from adapter.load.spec import Mode
-from adapter.policy.conditions import ConditionType, Reason
+from adapter.policy.conditions import Reason
 from adapter.runtime.faults import first_names
 
 MARK_POD = "MarkPod"
@@ -20,18 +18,8 @@ MOST_AT_ONCE = 10
 """The most pods of a policy that are written to between two looks at it."""
 REWRITE_SECONDS = 600.0
 """How long the same is not written to a pod again: a client that undoes it, or forges the mark, wins."""
-_SHOWN = 3
-_SWITCHED_OFF = "the settings do not switch on companion.features.deletionCost"
-
-
-@dataclass(frozen=True, slots=True)
-class Marking:
-    """The pods (by UID) that were written to of late: whether they are deleted first or no longer so, when, and how.
-
-    Overtaken: the cost proved to be set by another client, to 0 or to what is no number.
-    """
-
-    pods: Mapping[str, tuple[bool, float, ActionResult]] = field(default_factory=dict)
+_WRITTEN = {ActionResult.DONE, ActionResult.OVERTAKEN}
+"""Overtaken: the cost proved to be set by another client, to 0 or to what is no number."""
 
 
 def plan(context: Context) -> list[Write]:
@@ -46,9 +34,8 @@ def plan(context: Context) -> list[Write]:
             is_due = not pod.marked and pod.deletion_cost == 0
         else:
             is_due = pod.marked and (reading.state is PodState.SERVING or not wanted)
-        last = context.state.of(Marking).pods.get(pod.uid)
-        if is_due and (last is None or last[0] is not first or context.now - last[1] >= REWRITE_SECONDS):
-            due.append(marked(context, pod, first=first))
+        if is_due and _last_result(context, write := marked(context, pod, first=first)) not in _WRITTEN:
+            due.append(write)
     return due[:MOST_AT_ONCE]
 
 
@@ -57,53 +44,47 @@ def marked(context: Context, pod: Pod, *, first: bool) -> Write:
     costs = {DELETION_COST_ANNOTATION: str(LOWEST_COST), MARK_ANNOTATION: "true"} if first else {}
     metadata = {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid, "annotations": costs}
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata}
-    after = partial(_marked, pod.uid, first)
-    return Write(key=context.key, kind=MARK_POD, path=PODS.path(pod.namespace, pod.name), body=body, after=after)
+    return Write(key=context.key, kind=MARK_POD, path=PODS.path(pod.namespace, pod.name), body=body)
 
 
-def _marked(uid: str, first: bool, state: State, result: ActionResult, now: float) -> State:
-    """The state once a pod was written to; a conflict means that its cost was set by another client."""
-    if result not in {ActionResult.DONE, ActionResult.OVERTAKEN}:
-        return state
-    kept = {uid: one for uid, one in state.of(Marking).pods.items() if now - one[1] < REWRITE_SECONDS}
-    return state.having(Marking(pods=kept | {uid: (first, now, result)}))
+def _last_result(context: Context, write: Write) -> ActionResult | None:
+    """How the same write ended within REWRITE_SECONDS; None if there was none."""
+    last = context.state.attempts.get((write.kind, write.path))
+    is_same = last is not None and last.body == write.body and context.now - last.at < REWRITE_SECONDS
+    return last.result if last is not None and is_same else None
 
 
-def conditions(context: Context) -> Iterator[PolicyCondition]:
-    """DeletionCostApplied, while pods are pulled out and the policy asks for it, or while marks are left behind."""
+def condition(context: Context) -> Condition | None:
+    """DeletionCostApplied, while pods are pulled out and the policy asks for it."""
     policy, alive = context.view.policy, list(_alive(context))
-    is_off = not context.settings.features.deletion_cost
-    left = first_names(sorted(reading.pod.name for reading in alive if reading.pod.marked), _SHOWN) if is_off else ""
     pulled_out = [reading.pod for reading in alive if reading.state is PodState.PULLED_OUT]
-    if not left and not (policy.pulled_out.delete_first and pulled_out):
-        return
+    if not (policy.pulled_out.delete_first and pulled_out):
+        return None
     kind = context.view.target.kind if context.view.target is not None else "target"
-    foreign = first_names(sorted(pod.name for pod in pulled_out if _is_foreign(context, pod)), _SHOWN)
+    foreign = first_names(sorted(pod.name for pod in pulled_out if _is_foreign(context, pod)), 3)
+    switched_off = "the settings do not switch on companion.features.deletionCost"
     may_not = "the companion may not patch pods; the component companion-deletion-cost grants it"
     by_others = f"another client set the deletion cost of {foreign}; it is left as it is"
     several = len({one.pod.template_hash for one in alive}) > 1
     is_marking = any(pod.deletion_cost != LOWEST_COST for pod in pulled_out)
     other_kind = f"deletion costs decide among the pods of a Deployment; a {kind} shrinks by other rules"
-    marks = f"{_SWITCHED_OFF}, and {left} are still marked to be deleted first; remove their marks"
     obstacles = (
-        (left, Reason.MARKS_LEFT, marks),
-        (is_off, Reason.SWITCHED_OFF, _SWITCHED_OFF),
+        (not context.settings.features.deletion_cost, Reason.SWITCHED_OFF, switched_off),
         (kind != "Deployment", Reason.NO_DEPLOYMENT, other_kind),
         (policy.mode is Mode.OBSERVE, Reason.OBSERVED, "mode Observe: no pod is marked"),
-        (MARK_POD in context.state.refused, Reason.FORBIDDEN, may_not),
+        (context.state.is_refused(MARK_POD), Reason.FORBIDDEN, may_not),
         (foreign, Reason.FOREIGN_COST, by_others),
         (several, Reason.SEVERAL_REPLICA_SETS, "pods of several ReplicaSets exist, which shrink by other rules"),
         (is_marking, Reason.MARKING, "some pods that were pulled out are not marked yet"),
         (True, Reason.MARKED, "the pods that were pulled out are marked to be deleted first"),
     )
     reason, message = next((reason, message) for holds, reason, message in obstacles if holds)
-    yield PolicyCondition(ConditionType.DELETION_COST_APPLIED, reason is Reason.MARKED, reason, message)
+    return Condition(reason is Reason.MARKED, reason, message)
 
 
 def _is_foreign(context: Context, pod: Pod) -> bool:
     """Whether another client set this pod's cost: it shows, or setting it failed of late because of that."""
-    _, at, result = context.state.of(Marking).pods.get(pod.uid, (False, -REWRITE_SECONDS, ActionResult.DONE))
-    has_conflict = result is ActionResult.OVERTAKEN and context.now - at < REWRITE_SECONDS
+    has_conflict = _last_result(context, marked(context, pod, first=True)) is ActionResult.OVERTAKEN
     return has_conflict or pod.deletion_cost not in ({LOWEST_COST} if pod.marked else {LOWEST_COST, 0})
 
 

@@ -4,11 +4,10 @@ The serving pods have to run one version, except while a rollout progresses or i
 (its hash, or the controller revision), named by its pods' version label.
 """
 
-from collections.abc import Iterable, Iterator
 from http import HTTPStatus
 
-from adapter.companion.state import Context, PolicyCondition
-from adapter.load.assessment import Assessment, HeldBy, Verdict
+from adapter.companion.state import Condition, Context
+from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.pods import Pod, PodAssessment, PodState
 from adapter.load.spec import HELD, Mode
@@ -19,105 +18,97 @@ from adapter.runtime.faults import first_names
 from adapter.runtime.times import format_micro_time
 
 VERSION_LABELS = ("app.kubernetes.io/version", "version")
-_REVISION_LABEL = "controller-revision-hash"
 _PAUSED = {"DeploymentPaused", "RolloutPaused"}
 _STALLED = "ProgressDeadlineExceeded"
 """Reasons of the Progressing condition of a rollout: somebody paused it, or it failed."""
 _SHOWN = 5
-FEWEST_OUT = 2
-"""Fewer pods than this are no mass pull-out, whatever share they are."""
 
 _MODES = {
-    Mode.ACTIVE: (True, Reason.DECIDING, "the count is decided by the metrics"),
-    Mode.OBSERVE: (False, Reason.OBSERVED, "mode Observe: everything is computed, and the current count is asked for"),
-    Mode.PAUSED: (False, Reason.PAUSED, "mode Paused: the current count is asked for"),
+    Mode.ACTIVE: Condition(True, Reason.DECIDING, "the count is decided by the metrics"),
+    Mode.OBSERVE: Condition(
+        False, Reason.OBSERVED, "mode Observe: all is computed, and the current count is asked for"
+    ),
+    Mode.PAUSED: Condition(False, Reason.PAUSED, "mode Paused: the current count is asked for"),
 }
 
-Found = tuple[bool, Reason | str, str]
-"""Whether a condition is true, its reason, and its message."""
 
-
-def conditions(context: Context) -> Iterator[PolicyCondition]:
-    """Accepted and Ready always; Active for every valid policy; those of inputs and pods once it is assessed."""
-    found: dict[ConditionType, Found | None] = {
-        ConditionType.ACCEPTED: _accepted(context),
-        ConditionType.READY: _ready(context),
-        ConditionType.ACTIVE: _active(context),
-    }
-    if context.silent:
-        found[ConditionType.INPUTS_FRESH] = False, Reason.WATCH_SILENT, context.problem_text
-    if (assessment := context.view.assessment) is not None:
-        for type_ in ConditionType:
-            if type_.is_found:
-                found[type_] = _finding(type_, context, assessment.conditions.get(type_))
-        found[ConditionType.VERSIONS_CONSISTENT] = _versions(context, assessment.pods)
-        found[ConditionType.MASS_PULL_OUT] = _mass_pull_out(context, assessment)
-        found[ConditionType.AT_MAXIMUM] = _at_maximum(context, assessment)
-    yield from (PolicyCondition(type_, *one) for type_, one in found.items() if one is not None)
-
-
-def _accepted(context: Context) -> Found:
+def accepted(context: Context) -> Condition:
     """Whether the policy waits for no change, of itself or of the settings; its other metrics may decide meanwhile."""
     view, problem = context.view, context.view.problem
     if problem is not None and (problem.reason is Reason.INVALID or not view.policy.metrics):
-        return False, Reason.REFUSED, problem.message
+        return Condition(False, Reason.REFUSED, problem.message)
     if undefined := view.undefined_metrics:
-        return False, Reason.REFUSED, metric_errors(undefined)
-    message = "the policy is valid, and the settings have what it names"
-    if context.silent:
-        message = "the policy is valid by itself; whether the settings have what it names shows once it is assessed"
-    return True, Reason.VALID, message
+        return Condition(False, Reason.REFUSED, metric_errors(undefined))
+    unsure = "the policy is valid by itself; whether the settings have what it names shows once it is assessed"
+    sure = "the policy is valid, and the settings have what it names"
+    return Condition(True, Reason.VALID, unsure if context.silent else sure)
 
 
-def _ready(context: Context) -> Found:
+def ready(context: Context) -> Condition:
     decision, problem, hpa = context.decision, context.view.problem, context.hpa
     if decision is None:
-        return False, problem.reason if problem else Reason.NOT_ASSESSED, context.problem_text
+        return Condition(False, problem.reason if problem else Reason.NOT_ASSESSED, context.problem_text)
     if decision.error is not None:
-        return False, context.view.reason_of_error, decision.error
+        return Condition(False, context.view.reason_of_error, decision.error)
     if hpa is not None and hpa.inactive and hpa.depends_on(context.view.policy.name):
         message = f"a count is decided, and HPA {hpa.name} does not follow: {hpa.inactive}"
-        return False, Reason.HPA_INACTIVE, message
-    return True, Reason.DECIDED, "a count is decided"
+        return Condition(False, Reason.HPA_INACTIVE, message)
+    return Condition(True, Reason.DECIDED, "a count is decided")
 
 
-def _active(context: Context) -> Found | None:
+def active(context: Context) -> Condition | None:
     """Whether the metrics decide. What stands in the way outside of the policy is in condition Ready."""
     policy, problem = context.view.policy, context.view.problem
     if not policy.metrics:
         return None
     if problem is not None and context.hpa is None and problem.code == HTTPStatus.NOT_FOUND:
         message = f"no HPA acts for the policy: there is no HorizontalPodAutoscaler {policy.hpa}"
-        return False, Reason.HPA_MISSING, message
+        return Condition(False, Reason.HPA_MISSING, message)
     if problem is not None:
-        return False, Reason.NOT_DECIDING, "nothing is decided; condition Ready says why"
+        return Condition(False, Reason.NOT_DECIDING, "nothing is decided; condition Ready says why")
     if policy.mode_at(context.now) == HELD:
         until = format_micro_time(policy.hold_until or 0.0).replace(".000000", "")
         message = f"held until {until} by the annotation {HOLD_UNTIL}: the current count is asked for"
-        return False, Reason.HELD, message
+        return Condition(False, Reason.HELD, message)
     return _MODES[policy.mode]
 
 
-def _finding(type_: ConditionType, context: Context, trouble: str | None) -> Found | None:
-    """A condition that an assessment finds, with its trouble."""
-    healthy = type_.healthy
+def routes(context: Context) -> Condition | None:
+    """Whether the settings have the routes that the policy names, if it names any."""
+    named, namespace = context.view.policy.notify, context.key.namespace
+    served = [route.name for route in context.settings.notifications.routes if route.serves(namespace)]
+    if lacking := ", ".join(name for name in named if name not in served):
+        message = f"notify names {lacking}, which the settings do not define for namespace {namespace}"
+        return Condition(False, Reason.UNKNOWN_ROUTE, message)
+    return Condition(True, Reason.KNOWN, "the settings define every route that the policy names") if named else None
+
+
+def assessed(type_: ConditionType, context: Context) -> Condition | None:
+    """A condition that an assessment finds; None without one."""
+    assessment, healthy = context.view.assessment, type_.healthy
+    if context.silent and type_ is ConditionType.INPUTS_FRESH:
+        return Condition(False, Reason.WATCH_SILENT, context.problem_text)
+    if assessment is None:
+        return None
     if type_ is ConditionType.REGISTRY_DATA_VALID and service_registry(context.view.policy) is None:
-        return True, Reason.NO_REGISTRY, "the policy names no registry: Kubernetes says which pods serve"
-    if trouble is None:
-        return None if healthy is None else (True, healthy.reason, healthy.message)
-    return type_.is_trouble_while, type_.value if healthy is None else healthy.reason_of_trouble, trouble
+        return Condition(True, Reason.NO_REGISTRY, "the policy names no registry: Kubernetes says which pods serve")
+    if (trouble := assessment.conditions.get(type_)) is None:
+        return None if healthy is None else Condition(True, healthy.reason, healthy.message)
+    return Condition(type_.is_trouble_while, type_.value if healthy is None else healthy.reason_of_trouble, trouble)
 
 
-def _versions(context: Context, pods: Iterable[PodAssessment]) -> Found:
+def versions(context: Context) -> Condition | None:
     """Whether all serving pods run one version."""
     target, quiet = context.view.target, context.settings.version_mismatch_seconds
     by_revision: dict[str, list[Pod]] = {}
-    for one in pods:
-        revision = one.pod.template_hash or one.pod.labels.get(_REVISION_LABEL, "")
+    if context.view.assessment is None:
+        return None
+    for one in context.view.assessment.pods:
+        revision = one.pod.template_hash or one.pod.labels.get("controller-revision-hash", "")
         if one.state is PodState.SERVING and revision:
             by_revision.setdefault(revision, []).append(one.pod)
     if len(by_revision) <= 1:
-        return True, Reason.ONE_VERSION, "the serving pods run one version"
+        return Condition(True, Reason.ONE_VERSION, "the serving pods run one version")
     # A rollout last progressed when a pod of the newest template turned Ready, and not after it failed.
     newest = max(by_revision.values(), key=lambda pods: min(pod.created_at for pod in pods))
     since = max(pod.ready_since for pod in newest)
@@ -130,14 +121,16 @@ def _versions(context: Context, pods: Iterable[PodAssessment]) -> Found:
         listed.append(f"{name} ({revision}, {count})" if name else f"{revision} ({count})")
     versions = f"the serving pods run {len(listed)} versions: {first_names(listed, _SHOWN)}"
     if target is not None and target.progressing in _PAUSED:
-        return True, Reason.ROLLING_OUT, f"{versions}; the rollout is paused"
+        return Condition(True, Reason.ROLLING_OUT, f"{versions}; the rollout is paused")
     if context.now - since < quiet:
-        return True, Reason.ROLLING_OUT, f"{versions}; a rollout progressed within the last {quiet:g} s"
-    return False, Reason.VERSION_MISMATCH, f"{versions}; no rollout has progressed for {quiet:g} s"
+        return Condition(True, Reason.ROLLING_OUT, f"{versions}; a rollout progressed within the last {quiet:g} s")
+    return Condition(False, Reason.VERSION_MISMATCH, f"{versions}; no rollout has progressed for {quiet:g} s")
 
 
-def _mass_pull_out(context: Context, assessment: Assessment) -> Found | None:
+def mass_pull_out(context: Context) -> Condition | None:
     """The pods that are pulled out, with those that are doubtful only because too many would be; None for few."""
+    if (assessment := context.view.assessment) is None:
+        return None
     registry, counts = service_registry(assessment.policy), assessment.counts
     confirmed = assessment.at - (registry.absence_confirmation_seconds if registry is not None else 0.0)
     kept, out = 0, list[PodAssessment]()
@@ -149,19 +142,19 @@ def _mass_pull_out(context: Context, assessment: Assessment) -> Found | None:
         kept += is_kept
         out += [one] if is_kept or one.state is PodState.PULLED_OUT else []
     running = sum(counts.get(state, 0) for state in (PodState.SERVING, PodState.PULLED_OUT, PodState.DOUBTFUL))
-    if len(out) < FEWEST_OUT or len(out) * 100 < running * context.settings.notifications.mass_pull_out_percent:
+    if len(out) <= 1 or len(out) * 100 < running * context.settings.notifications.mass_pull_out_percent:
         return None
     doubtful, example = f", {kept} of them are kept as doubtful" if kept else "", out[0]
     message = f"{len(out)} of {running} running pods are pulled out{doubtful}; {example.pod.name}: {example.reason}"
-    return True, ConditionType.MASS_PULL_OUT.value, message
+    return Condition(True, ConditionType.MASS_PULL_OUT.value, message)
 
 
-def _at_maximum(context: Context, assessment: Assessment) -> Found | None:
+def at_maximum(context: Context) -> Condition | None:
     """Whether more than the HPA's maximum is needed."""
-    decision, bounds = context.decision, context.view.bounds
-    if decision is None or bounds is None or decision.desired != bounds.maximum:
+    assessment, decision, bounds = context.view.assessment, context.decision, context.view.bounds
+    if assessment is None or decision is None or bounds is None or decision.desired != bounds.maximum:
         return None
     if decision.held_by is not HeldBy.BOUNDS or decision.verdict is not Verdict.ABOVE:
         return None
     message = f"more is needed than the HPA's maximum of {bounds.maximum}: {decision_reason(assessment, decision)}"
-    return True, ConditionType.AT_MAXIMUM.value, message
+    return Condition(True, ConditionType.AT_MAXIMUM.value, message)

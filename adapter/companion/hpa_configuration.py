@@ -1,55 +1,39 @@
 """HPA configuration: reports the flaws of an HPA, and sets the fields that its policy needs and no one else owns."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from adapter.companion.state import Context, PolicyCondition, Write, once_done
+from adapter.companion.state import REMEMBERED_SECONDS, ActionResult, Condition, Context, Write
 from adapter.kube.api import HPAS
 from adapter.load.explanation import suppressed_step
 from adapter.load.spec import Mode, Policy
 from adapter.policy.behavior import DISABLED, BehaviorField, behavior_of, permits, required_behavior
-from adapter.policy.conditions import ConditionType, Reason
+from adapter.policy.conditions import Reason
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.hpa import Hpa
 
 WIRE_HPA = "WireHpa"
-REWIRE_SECONDS = 3600.0
-"""How long the same is not set again: a client that undoes the wiring is not fought."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LastWiring:
-    """What was last set of an HPA's behavior, over which version of it, and when (seconds)."""
-
-    behavior: Mapping[str, Any] = field(default_factory=dict)
-    version: str = ""
-    at: float | None = None
 
 
 def plan(context: Context) -> Iterator[Write]:
     """Sets the fields that are not as wanted, all at once."""
-    hpa, wired = context.hpa, context.state.of(LastWiring)
-    if hpa is None or context.neighbours.policies or (context.has_tolerance is None and not hpa.sets_tolerance):
-        return  # without knowing the field, half of it would be set now and half later
+    hpa = context.hpa
+    if hpa is None or context.neighbours.policies:
+        return
     free = _free(context, hpa)
     behavior = behavior_of(free)  # all of them: server-side apply removes those that are left out
-    # A change of what is wanted is not an undoing.
-    is_due = wired.at is None or wired.behavior != behavior or context.now - wired.at >= REWIRE_SECONDS
-    if is_due and not all(one.is_set for one in free):
-        metadata = {"name": hpa.name, "namespace": hpa.namespace, "uid": hpa.uid}
-        metadata["resourceVersion"] = hpa.resource_version
-        body = {"apiVersion": HPAS.api_version, "kind": "HorizontalPodAutoscaler", "metadata": metadata}
-        after = once_done(LastWiring(at=context.now, version=hpa.resource_version, behavior=behavior))
+    if not all(one.is_set for one in free) and _set_over(context, hpa, behavior) is None:
+        named = {"name": hpa.name, "namespace": hpa.namespace, "uid": hpa.uid, "resourceVersion": hpa.resource_version}
+        body = {"apiVersion": HPAS.api_version, "kind": "HorizontalPodAutoscaler", "metadata": named}
         path, body = HPAS.path(hpa.namespace, hpa.name), body | {"spec": {"behavior": behavior}}
-        yield Write(key=context.key, kind=WIRE_HPA, path=path, body=body, after=after)
+        yield Write(key=context.key, kind=WIRE_HPA, path=path, body=body)
 
 
-def conditions(context: Context) -> Iterator[PolicyCondition]:
+def condition(context: Context) -> Condition | None:
     """HPAConformant: every flaw of how policy and HPA are joined, one sentence each."""
     hpa = context.hpa
     if hpa is None:
-        return
+        return None
     decision, bounds = context.decision, context.view.bounds
     wiring = Wiring(
         policy=context.view.policy,
@@ -66,22 +50,21 @@ def conditions(context: Context) -> Iterator[PolicyCondition]:
         reason, message = Reason.ONLY_OBSERVED, f"HPA {hpa.name} is left as it is: the policy only observes"
     elif hpa.scale_down.select == DISABLED:
         message += "; it never scales down, since its scaleDown.selectPolicy is Disabled"
-    yield PolicyCondition(ConditionType.HPA_CONFORMANT, not troubles, reason, message)
+    return Condition(not troubles, reason, message)
 
 
 def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
     """What keeps the companion from wiring the HPA, where the policy asks for that."""
-    policy, wired = context.view.policy, context.state.of(LastWiring)
+    policy = context.view.policy
     if _asks_for_it(policy) and not context.settings.features.hpa_configuration:
         message = "hpaConfiguration is Manage, and companion.features.hpaConfiguration of the settings is off"
         yield Flaw(Reason.WIRING_OFF, message)
         return
     free = _free(context, hpa)
-    is_as_written = wired.at is not None and wired.behavior == behavior_of(free)
     unset = ", ".join(one.name for one in free if not one.is_set)
-    if unset and WIRE_HPA in context.state.refused:
+    if unset and context.state.is_refused(WIRE_HPA):
         yield Flaw(Reason.WIRING_REFUSED, f"the companion lacks the right to patch HPA {hpa.name}")
-    elif unset and is_as_written and hpa.resource_version != wired.version:
+    elif unset and _set_over(context, hpa, behavior_of(free)) not in {None, hpa.resource_version}:
         yield Flaw(
             Reason.WIRING_UNDONE,
             f"the companion's changes of HPA {hpa.name} ({unset}) were undone, most likely by "
@@ -96,6 +79,14 @@ def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
             yield Flaw(Reason.WIRING_CONFLICT, owned)
 
 
+def _set_over(context: Context, hpa: Hpa, behavior: Mapping[str, Any]) -> str | None:
+    """The version of the HPA over which this was last set; None if never in the last hour, or if that failed."""
+    last = context.state.attempts.get((WIRE_HPA, HPAS.path(hpa.namespace, hpa.name)))
+    if last is None or last.result is not ActionResult.DONE or context.now - last.at >= REMEMBERED_SECONDS:
+        return None
+    return str(last.body["metadata"]["resourceVersion"]) if last.body["spec"]["behavior"] == behavior else None
+
+
 def _asks_for_it(policy: Policy) -> bool:
     """Whether the policy asks for its HPA to be set; in mode Observe nothing is changed."""
     return policy.hpa_configuration == "Manage" and policy.mode is not Mode.OBSERVE
@@ -107,7 +98,7 @@ def _wanted(context: Context, hpa: Hpa) -> list[BehaviorField]:
     if not _asks_for_it(policy) or not hpa.asks_for(policy.name):
         return []
     left = () if policy.velocity.down is not None else ("scaleDown.policies", "scaleDown.selectPolicy")
-    tolerance = bool(context.has_tolerance) or hpa.sets_tolerance
+    tolerance = context.has_tolerance or hpa.sets_tolerance
     return [one for one in required_behavior(policy, hpa, tolerance=tolerance) if one.name not in left]
 
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NamedTuple
@@ -33,8 +34,6 @@ MAX_AGE_SECONDS = 900.0
 """A notification that is older than this is dropped."""
 LONGEST_ANSWER = MIB
 """Bytes of an answer: services answer a few hundred, and Apprise would read all of one without an end."""
-_SECRET_LOGGERS = ("apprise", "urllib3", "oauthlib", "requests_oauthlib")
-"""Loggers whose records may show parts of addresses; nothing else in this process uses these libraries."""
 
 _log = structlog.get_logger(__name__)
 
@@ -57,13 +56,11 @@ def deliver(url: str, message: Message, seconds: float) -> bool:
     apprise: Any = importlib.import_module("apprise")
     sessions: Any = importlib.import_module("requests.sessions")
     sessions.Session.send = _exchange
-    for name in _SECRET_LOGGERS:
+    for name in ("apprise", "urllib3", "oauthlib", "requests_oauthlib"):  # whose records may show parts of addresses
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
     # Nothing on disk, no threads of its own, no attempts of its own, and no reading of markup out of what is sent.
     asset = apprise.AppriseAsset(
         app_id="effective-load",
-        app_desc="effective-load companion",
-        app_url="",
         storage_mode=apprise.PersistentStoreMode.MEMORY,
         default_service_retry=0,
         **dict.fromkeys(("async_mode", "interpret_escapes", "pem_autogen", "pgp_autogen"), False),
@@ -73,14 +70,9 @@ def deliver(url: str, message: Message, seconds: float) -> bool:
         return False
     place.socket_connect_timeout = place.socket_read_timeout = seconds
     place.overflow_mode = apprise.OverflowMode.TRUNCATE  # to what the service takes
-    kind = {Severity.INFO: "info", Severity.WARNING: "warning", Severity.CRITICAL: "failure"}[message.severity]
-    sent = place.notify(
-        title=message.title,
-        body=message.body,
-        notify_type=apprise.NotifyType(kind),
-        body_format=apprise.NotifyFormat.TEXT,
-    )
-    return bool(sent)
+    kind = apprise.NotifyType({Severity.CRITICAL: "failure"}.get(message.severity, message.severity.value))
+    text = {"title": message.title, "body": message.body, "body_format": apprise.NotifyFormat.TEXT}
+    return bool(place.notify(**text, notify_type=kind))
 
 
 def _exchange(
@@ -115,34 +107,30 @@ def _exchange(
     return answer
 
 
+@dataclass(frozen=True)
 class Notifier:
     """Sends the notifications that it is given, while `leads()`. `settings` gives the current ones."""
 
-    def __init__(
-        self,
-        settings: Callable[[], CompanionSettings],
-        metrics: Metrics,
-        now: Callable[[], float],
-        leads: Callable[[], bool],
-        send: Send = deliver,
-        first_wait: float = FIRST_RETRY_SECONDS,
-    ) -> None:
-        self.metrics, self.now, self.leads, self.send, self.first_wait = metrics, now, leads, send, first_wait
-        self._settings = settings
-        self._routes: dict[str, _Route] = {}
+    settings: Callable[[], CompanionSettings]
+    metrics: Metrics
+    now: Callable[[], float]
+    leads: Callable[[], bool]
+    send: Send = deliver
+    first_wait: float = FIRST_RETRY_SECONDS
+    routes: dict[str, "_Route"] = field(default_factory=dict)
 
     def add(self, key: Key, view: PolicyView, changes: Iterable[Change]) -> None:
         """Queues what people are notified of at the routes that the policy names and those for all; does not wait."""
-        settings = self._settings().notifications
-        for name in self._routes.keys() - {route.name for route in settings.routes}:
-            self._routes.pop(name).add(None)
+        settings = self.settings().notifications
+        for name in self.routes.keys() - {route.name for route in settings.routes}:
+            self.routes.pop(name).add(None)
         for route in settings.routes:
             for one in changes if route.default or route.name in view.policy.notify else ():
                 if one.topic is not None and route.accepts(key.namespace, one.topic, one.severity):
-                    if route.name not in self._routes:
-                        self._routes[route.name] = _Route(self, route)
-                    self._routes[route.name].route = route
-                    self._routes[route.name].add(_message(route, settings.cluster, key, view, one))
+                    if route.name not in self.routes:
+                        self.routes[route.name] = _Route(self, route)
+                    self.routes[route.name].route = route
+                    self.routes[route.name].add(_message(route, settings.cluster, key, view, one))
 
 
 class _Route(threading.Thread):

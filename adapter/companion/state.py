@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from adapter.kube.api import APPLY_PATCH
 from adapter.load.assessment import Decision
-from adapter.policy.conditions import ConditionType, Reason
+from adapter.policy.conditions import Reason
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionSettings
@@ -16,32 +16,50 @@ from adapter.snapshot import Key, PolicyView
 P = TypeVar("P")
 
 
+REMEMBERED_SECONDS = 3600.0
+"""How long a write is remembered; the longest time in which the same is not written again."""
+
+
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the companion remembers of one policy: a part for each of its subjects, by its type.
+    """What the companion remembers of one policy: a part for each of its subjects, by its type, and its last writes.
 
-    `refused` are the kinds of actions for which the right was missing when they were last tried.
+    `attempts` are those of the last hour, the last one of each kind and path.
     """
 
     parts: Mapping[type, object] = field(default_factory=dict)
-    refused: frozenset[str] = frozenset()
+    attempts: Mapping[tuple[str, str], "Attempt"] = field(default_factory=dict)
 
     def of(self, kind: type[P]) -> P:
         """The part of this type; a new one if there is none."""
-        part = self.parts.get(kind)
-        return cast("P", part) if part is not None else kind()
+        return cast("P", self.parts.get(kind)) or kind()
 
     def having(self, *parts: object) -> "State":
         """The state with these parts in place of those of their types."""
-        return State({**self.parts, **{type(part): part for part in parts}}, self.refused)
+        return State({**self.parts, **{type(part): part for part in parts}}, self.attempts)
+
+    def tried(self, write: "Write", result: "ActionResult", now: float) -> "State":
+        """The state once a write was tried at this time (seconds)."""
+        kept = {place: one for place, one in self.attempts.items() if now - one.at < REMEMBERED_SECONDS}
+        attempts = kept | {(write.kind, write.path): Attempt(write.body, result, now)}
+        return write.after(State(self.parts, attempts), result)
+
+    def is_refused(self, kind: str) -> bool:
+        """Whether the right for writes of this kind was missing when one was last tried."""
+        last = max((one for (of, _), one in self.attempts.items() if of == kind), key=lambda one: one.at, default=None)
+        return last is not None and last.result is ActionResult.REFUSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenStatus:
-    """The status that was written last, by this process or as it was read; `at` is when (seconds)."""
+    """The status that was written last, by this process or as it was read; `at` is when (seconds).
+
+    `is_read`: it was read in this term as leader, and was not found to be another one since.
+    """
 
     status: Mapping[str, Any] = field(default_factory=dict)
     at: float | None = None
+    is_read: bool = False
 
     @property
     def conditions(self) -> Mapping[str, Mapping[str, Any]]:
@@ -49,10 +67,9 @@ class WrittenStatus:
         return {condition["type"]: condition for condition in self.status.get("conditions", ())}
 
 
-class PolicyCondition(NamedTuple):
-    """A condition of a policy at this moment."""
+class Condition(NamedTuple):
+    """A condition of a policy at this moment, of whatever type."""
 
-    type: ConditionType
     is_true: bool
     reason: str
     message: str
@@ -62,9 +79,8 @@ class PolicyCondition(NamedTuple):
 class Context:
     """One policy at one moment (seconds). `decision` is made with the watched scale; None without an assessment.
 
-    `conditions` are by type. `leads_since` is when this process became the leader (seconds). `has_tolerance`: whether
-    the HPAs of this cluster have the field `tolerance`; None where that is unknown. `manager`: the field manager that
-    set the current count, read while the count is new; empty if nobody knows.
+    `conditions` are by type. `has_tolerance`: whether the HPAs of this cluster have the field `tolerance`. `manager`:
+    the field manager that set the current count, read while the count is new; empty if nobody knows.
     """
 
     key: Key
@@ -74,11 +90,10 @@ class Context:
     hpa: Hpa | None
     settings: CompanionSettings
     state: State
-    leads_since: float = 0.0
     neighbours: Neighbours = field(default_factory=Neighbours)
-    has_tolerance: bool | None = None
+    has_tolerance: bool = False
     manager: str = ""
-    conditions: Mapping[str, PolicyCondition] = field(default_factory=dict)
+    conditions: Mapping[str, Condition] = field(default_factory=dict)
 
     @property
     def silent(self) -> bool:
@@ -109,27 +124,26 @@ class ActionResult(StrEnum):
     FAILED = "failed"
 
 
-After = Callable[[State, ActionResult, float], State]
-"""The state once a write was tried at that time (seconds)."""
+class Attempt(NamedTuple):
+    """A write that was tried: its body, how it ended, and when (seconds)."""
 
-
-def once_done(*parts: object) -> After:
-    """The state has these parts once the request has succeeded."""
-    return lambda state, result, _: state.having(*parts) if result is ActionResult.DONE else state
+    body: Any
+    result: ActionResult
+    at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
     """A request to the API server. `kind` names it in logs and metrics; one that failed delays those of its kind.
 
-    An apply is not forced: a field of another manager is a conflict.
+    An apply is not forced: a field of another manager is a conflict. `after` is the state once it ended so.
     """
 
     key: Key
     kind: str
     path: str
     body: Any
-    after: After
+    after: Callable[[State, ActionResult], State] = lambda state, _: state
     method: str = "PATCH"
     content_type: str = APPLY_PATCH
 

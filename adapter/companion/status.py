@@ -3,9 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from adapter.companion.state import Context, Write, WrittenStatus, fenced, once_done
+from adapter.companion.state import ActionResult, Context, State, Write, WrittenStatus, fenced
 from adapter.kube.api import JSON_PATCH, WATERMARK_POLICIES
 from adapter.load.assessment import MetricAssessment, Outcome
 from adapter.load.decide import decide
@@ -50,8 +51,15 @@ def plan(context: Context) -> Iterator[Write]:
         yield Write(
             key=context.key, kind="WriteStatus", path=f"{WATERMARK_POLICIES.path(*context.key)}/status",
             body=fenced(tests, "/status", status), content_type=JSON_PATCH,
-            after=once_done(WrittenStatus(status=status, at=context.now)),
+            after=partial(_written, status, context.now),
         )  # fmt: skip
+
+
+def _written(status: dict[str, Any], at: float, state: State, result: ActionResult) -> State:
+    """A status that was overtaken, or may not have been written, is read again."""
+    if result is ActionResult.DONE:
+        return state.having(WrittenStatus(status=status, at=at, is_read=True))
+    return state.having(replace(state.of(WrittenStatus), is_read=result is ActionResult.REFUSED))
 
 
 def _news(status: Mapping[str, Any]) -> list[Any]:
@@ -71,10 +79,10 @@ def status_of(context: Context) -> dict[str, Any]:
     now = format_micro_time(context.now)
     written = context.written.conditions
     conditions: list[dict[str, Any]] = []
-    for one in context.conditions.values():
-        value, before = "True" if one.is_true else "False", written.get(one.type)
+    for type_, one in context.conditions.items():
+        value, before = "True" if one.is_true else "False", written.get(type_)
         since = before["lastTransitionTime"] if before is not None and before["status"] == value else now
-        condition = {"type": one.type, "status": value, "observedGeneration": view.policy.generation}
+        condition = {"type": type_, "status": value, "observedGeneration": view.policy.generation}
         condition |= {"lastTransitionTime": since, "reason": one.reason}
         conditions.append(condition | {"message": _shortened(one.message, LONGEST_MESSAGE)})
     status: dict[str, Any] = {

@@ -4,8 +4,9 @@ A process that does not lead writes nothing.
 """
 
 import asyncio
-import re
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
+from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -25,17 +26,10 @@ from adapter.runtime.times import parse_time
 from adapter.snapshot import Key
 from adapter.telemetry.metrics import Metrics
 
-WRITE_SECONDS = 2.0
-"""The time limit of one write, which is shorter than others wait before they take the lease."""
-READ_SECONDS = 2.0
-"""The time limit for reading one object; the writes of its lane wait for it."""
-FIRST_WITH_TOLERANCE = (1, 35)
-"""The first Kubernetes version whose HPAs have a tolerance by default."""
-NAMELESS = "unknown"
-"""The manager that the API server writes for a client without a user agent."""
+WRITE_SECONDS = READ_SECONDS = 2.0
+"""The time limit of one request: others wait for longer before they take the lease."""
 _STATUSES = Decoder(AnyObjectList)
-LONGEST_REASON = 40
-_UNFORCED = {"fieldManager": FIELD_MANAGER, "force": "false"}
+_AS_US = {"fieldManager": FIELD_MANAGER}
 _TOLERANCE = b'"tolerance":'
 """The field of an HPA, and of no other write: an API server whose gate is off drops it, and answers 200."""
 _OBJECT = Decoder(dict[str, Any])
@@ -43,6 +37,7 @@ _OBJECT = Decoder(dict[str, Any])
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False)
 class Writer:
     """Writes to the API server, one action at a time. Failures are logged, counted and returned.
 
@@ -50,41 +45,38 @@ class Writer:
     tolerance and kept none, since the gate of that field is off.
     """
 
-    def __init__(self, session: Session, leads: Callable[[], bool], metrics: Metrics) -> None:
-        self._session = session
-        self._leads = leads
-        self._metrics = metrics
-        self.backoff: KeyedBackoff[Key] = KeyedBackoff()
-        self.drops_tolerance = False
+    session: Session
+    leads: Callable[[], bool]
+    metrics: Metrics
+    backoff: KeyedBackoff[Key] = field(default_factory=KeyedBackoff)
+    drops_tolerance: bool = False
 
     async def carry_out(self, write: Write) -> ActionResult | None:
         """Carries out a write, and returns how that ended; None: this process does not lead, and tried nothing."""
-        if not self._leads():
+        if not self.leads():
             return None
         try:
             await _uncancelled(self._send(write))
-        except NotFound:
-            return ActionResult.OVERTAKEN  # the object was deleted meanwhile, which its watch will show
         except KubeError as error:
-            # In one word: reasons of admission webhooks may be sentences that differ each time.
-            word = error.reason if isinstance(error, ApiStatusError) else ""
-            reason = word if word.isalpha() and len(word) <= LONGEST_REASON else type(error).__name__
-            self._metrics.companion_writes.labels(action=write.kind, result=reason).inc()
+            # One word: reasons of admission webhooks may be sentences that differ each time.
+            reason = type(error).__name__
+            self.metrics.companion_writes.labels(action=write.kind, result=reason).inc()
             # A test of a JSON patch that fails is answered as an object that is invalid.
-            is_fenced_off = write.content_type == JSON_PATCH and reason == "Invalid"
-            if isinstance(error, Conflict) or is_fenced_off:
+            is_fenced_off = isinstance(error, ApiStatusError) and error.code == HTTPStatus.UNPROCESSABLE_ENTITY
+            if isinstance(error, (Conflict, NotFound)) or (is_fenced_off and write.content_type == JSON_PATCH):
                 _log.info("write_overtaken", action=write.kind, key=str(write.key), error=str(error))
                 return ActionResult.OVERTAKEN
-            if self.backoff.failed(write.key, write.kind, reason, self._session.now()):
+            if self.backoff.failed(write.key, write.kind, reason, self.session.now()):
                 _log.warning("write_failed", action=write.kind, key=str(write.key), error=str(error))
             return ActionResult.REFUSED if isinstance(error, Forbidden) else ActionResult.FAILED
         self.backoff.reset(write.key, write.kind)
-        self._metrics.companion_writes.labels(action=write.kind, result="done").inc()
+        self.metrics.companion_writes.labels(action=write.kind, result="done").inc()
         return ActionResult.DONE
 
     async def _send(self, write: Write) -> None:
-        body, params = msgspec.json.encode(write.body), _UNFORCED if write.content_type == APPLY_PATCH else None
-        reply = await self._session.request(
+        body, is_apply = msgspec.json.encode(write.body), write.content_type == APPLY_PATCH
+        params = _AS_US | {"force": "false"} if is_apply else _AS_US
+        reply = await self.session.request(
             write.method, write.path, body=body, content_type=write.content_type, params=params, timeout=WRITE_SECONDS
         )
         self.drops_tolerance |= _TOLERANCE in body and _TOLERANCE not in reply.body
@@ -106,13 +98,13 @@ async def read_status(session: Session, key: Key) -> WrittenStatus:
     path, only = WATERMARK_POLICIES.collection(key.namespace), {"fieldSelector": f"metadata.name={key.name}"}
     page = decode_answer(_STATUSES.decode, await session.get(path, params=only, timeout=READ_SECONDS), path)
     statuses = [item.status for item in page.items or () if item.metadata.name == key.name]
-    return as_written(statuses[0] or {}, session.now()) if statuses else WrittenStatus()
+    return as_written((statuses and statuses[0]) or {}, session.now())
 
 
 def as_written(status: dict[str, Any], now: float) -> WrittenStatus:
     """A status as it was read. Its time of writing is taken to be that of its assessment, and never after `now`."""
     at = parse_time(status.get("assessedAt"))
-    return WrittenStatus(status=status, at=min(now, at) if at is not None else None)
+    return WrittenStatus(status=status, at=min(now, at) if at is not None else None, is_read=True)
 
 
 async def read_manager(session: Session, scale_path: str, target: Target) -> str:
@@ -127,14 +119,13 @@ async def read_manager(session: Session, scale_path: str, target: Target) -> str
     owners = [entry for entry in entries if "f:replicas" in mapping_at(entry, "fieldsV1", "f:spec")]
     newest: dict[str, Any] = max(owners, key=lambda entry: str(entry.get("time", "")), default={})
     manager = str(newest.get("manager", ""))
-    return "" if manager == NAMELESS else manager
+    return manager if manager != "unknown" else ""  # the API server's name of a client without a user agent
 
 
-async def has_tolerance(session: Session) -> bool | None:
-    """Whether HPAs have the field `tolerance` by the API server's version; None if that is unknown."""
+async def has_tolerance(session: Session) -> bool:
+    """Whether HPAs have the field `tolerance` by the API server's version; an unknown one has it."""
     try:
         version = decode_answer(_OBJECT.decode, await session.get("/version", timeout=READ_SECONDS), "/version")
-    except KubeError:
-        return None
-    numbers = re.findall(r"\d+", f"{version.get('major')}.{version.get('minor')}")
-    return tuple(map(int, numbers[:2])) >= FIRST_WITH_TOLERANCE if len(numbers) > 1 else None
+        return (int(version["major"]), int(version["minor"].rstrip("+"))) >= (1, 35)  # by default since then
+    except (KubeError, LookupError, ValueError, AttributeError):
+        return True

@@ -46,7 +46,6 @@ class Reason(StrEnum):
     # NotificationRoutesResolved
     KNOWN = "Known"
     UNKNOWN_ROUTE = "UnknownRoute"
-    ROUTE_NOT_FOR_NAMESPACE = "RouteNotForNamespace"
     # FastScaleUp and DeletionCostApplied
     FORBIDDEN = "Forbidden"
     SWITCHED_OFF = "SwitchedOff"
@@ -56,7 +55,6 @@ class Reason(StrEnum):
     SCALE_UP_STABILIZED = "ScaleUpStabilized"
     MARKED = "Marked"
     MARKING = "Marking"
-    MARKS_LEFT = "MarksLeft"
     NO_DEPLOYMENT = "NoDeployment"
     FOREIGN_COST = "ForeignCost"
     SEVERAL_REPLICA_SETS = "SeveralReplicaSets"

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from adapter.companion import plan
+from adapter.companion import changes, companion
 from adapter.companion.changes import Change, Told
 from adapter.companion.state import ActionResult, Context, State, Write, WrittenStatus
 from adapter.load.assessment import AssessmentInputs
@@ -70,7 +70,7 @@ def context(
 
 def judged(case: Context) -> Context:
     """The same with its conditions."""
-    return replace(case, conditions=plan.conditions(case))
+    return replace(case, conditions=companion.conditions(case))
 
 
 class Leader:
@@ -83,12 +83,12 @@ class Leader:
     def look(self, case: Context) -> list[Write]:
         """What is written after a look."""
         seen = judged(replace(case, state=self.state))
-        self.state = plan.observe(seen)
+        self.state = changes.observe(seen)
         seen = replace(seen, state=self.state)
-        actions = [*plan.actions(seen, urgent=True), *plan.actions(seen, urgent=False)]
+        actions = [*companion.writes(seen, urgent=True), *companion.writes(seen, urgent=False)]
         for action in actions:
             if self.outcome is not None:
-                self.state = plan.after(self.state, action, self.outcome, case.now)
+                self.state = self.state.tried(action, self.outcome, case.now)
         return actions
 
     def written(self, case: Context) -> list[dict[str, Any]]:

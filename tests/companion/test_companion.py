@@ -10,9 +10,8 @@ from aiohttp import web
 from structlog.testing import capture_logs
 
 from adapter.companion import companion as module
-from adapter.companion import plan
 from adapter.companion.companion import Companion
-from adapter.companion.state import Context, Write, WrittenStatus, once_done
+from adapter.companion.state import Context, Write
 from adapter.companion.status import status_of
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
@@ -131,14 +130,14 @@ async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
         def begin(
             count: int, *, urgent: Plan | None = None, steady: Plan | None = None, resync: float = 0, **settings: Any
         ) -> Case:
-            product = plan.actions
+            product = module.writes
 
             def actions(context: Context, *, urgent: bool) -> Iterator[Write]:
                 planned = plans[urgent]
                 return planned(context) if planned is not None else product(context, urgent=urgent)
 
             plans = {True: urgent, False: steady}
-            monkeypatch.setattr(plan, "actions", actions)
+            monkeypatch.setattr(module, "writes", actions)
             if resync:
                 settings["status_interval_seconds"] = resync
             case = Case(api, session, CompanionSettings(**settings))
@@ -154,7 +153,7 @@ async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
 
 def _write(case: Context) -> Iterator[Write]:
     path = status_path(case.key.name)
-    yield Write(key=case.key, kind="WriteStatus", path=path, body=[], after=once_done(WrittenStatus()))
+    yield Write(key=case.key, kind="WriteStatus", path=path, body=[])
 
 
 def _nothing(_: Context) -> Iterator[Write]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.companion import deletion_cost, plan
+from adapter.companion import deletion_cost
 from adapter.companion.state import ActionResult, Context, State
 from adapter.load.pods import LOWEST_COST, Owner, Pod
 from adapter.load.spec import Mode, Policy, PulledOut, Target
@@ -39,7 +39,7 @@ def planned(case: Context) -> dict[str, bool]:
 
 def shown(case: Context) -> tuple[bool, str] | None:
     """Whether its condition is true, and why; None without a condition."""
-    found = next(deletion_cost.conditions(case), None)
+    found = deletion_cost.condition(case)
     return (found.is_true, found.reason) if found else None
 
 
@@ -124,13 +124,8 @@ def test_only_pods_of_a_deployment_are_marked(kind: str) -> None:
     assert shown(case) == (False, "NoDeployment")
 
 
-@pytest.mark.parametrize("asked", [True, False])
-def test_marks_left_while_the_feature_is_off_are_a_condition(asked: bool) -> None:
-    pods = [left_marked("web-0"), *(marked(f"web-{n}") for n in range(1, 5))]
-    rule = replace(FIRST, pulled_out=PulledOut(delete_first=asked))
-    (found,) = deletion_cost.conditions(context(pods, rule, settings=CompanionSettings()))
-    assert (found.is_true, found.reason) == (False, "MarksLeft")
-    assert "web-0, web-1, web-2 and 2 more are still marked" in found.message
+def test_a_policy_that_asks_for_it_while_the_feature_is_off_says_so() -> None:
+    assert shown(context([SERVES, IS_OUT], settings=CompanionSettings())) == (False, "SwitchedOff")
 
 
 # --- what is remembered of the writes
@@ -140,7 +135,7 @@ TWO_OUT = context([SERVES, IS_OUT, out("web-2")])
 
 def test_a_cost_whose_write_conflicts_is_left_alone_for_ten_minutes_and_then_forgotten() -> None:
     first, _ = deletion_cost.plan(TWO_OUT)
-    state = plan.after(State(), first, ActionResult.OVERTAKEN, NOW)
+    state = State().tried(first, ActionResult.OVERTAKEN, NOW)
     before, after = (replace(TWO_OUT, state=state, now=NOW + seconds) for seconds in (599, 600))
     assert (planned(before), shown(before)) == ({"web-2": True}, FOREIGN)
     assert planned(after) == {"web-1": True, "web-2": True}
@@ -153,7 +148,7 @@ def test_a_cost_whose_write_conflicts_is_left_alone_for_ten_minutes_and_then_for
 )
 def test_a_mark_without_effect_is_not_written_again_for_ten_minutes(case: Context) -> None:
     (action,) = deletion_cost.plan(case)
-    state = plan.after(State(), action, ActionResult.DONE, NOW)
+    state = State().tried(action, ActionResult.DONE, NOW)
     assert planned(replace(case, state=state, now=NOW + 599)) == {}
     assert planned(replace(case, state=state, now=NOW + 600)) == planned(case)
 
@@ -161,6 +156,6 @@ def test_a_mark_without_effect_is_not_written_again_for_ten_minutes(case: Contex
 def test_a_missing_right_is_shown_until_a_pod_was_marked() -> None:
     case = context([SERVES, IS_OUT])
     (action,) = deletion_cost.plan(case)
-    state = plan.after(State(), action, ActionResult.REFUSED, NOW)
+    state = State().tried(action, ActionResult.REFUSED, NOW)
     assert shown(replace(case, state=state)) == (False, "Forbidden")
-    assert shown(replace(case, state=plan.after(state, action, ActionResult.DONE, NOW))) == (False, "Marking")
+    assert shown(replace(case, state=state.tried(action, ActionResult.DONE, NOW))) == (False, "Marking")

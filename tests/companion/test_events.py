@@ -50,7 +50,6 @@ def test_a_scaling_gets_one_event_about_the_policy_with_its_target_and_reason() 
         "name": KEY.name,
         "uid": "policy-uid",
     }
-    assert (body["related"]["kind"], body["related"]["name"]) == ("Deployment", "web")
     assert [leader.events(has_scaled(at)) for at in range(3, 700, 10)] == [[]] * 70
 
 

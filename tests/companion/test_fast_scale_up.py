@@ -7,10 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapter.companion import fast_scale_up, plan
-from adapter.companion.replica_history import LastRaise, ReplicaHistory
+from adapter.companion import companion, fast_scale_up
+from adapter.companion.changes import ReplicaHistory
 from adapter.companion.state import ActionResult, Context, State, Write
-from adapter.hpa.behavior import ScaleEvent
 from adapter.kube.api import JSON_PATCH
 from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy, Seconds
@@ -40,7 +39,7 @@ DESIRED = HpaMetric(
     aim=NANO,
 )
 EXTERNAL = replace(DESIRED, kind=MetricSourceType.EXTERNAL, described=None, match_labels={"policy": "web"})
-FREE = ScalingRules(tolerance=Fraction(0), stabilization=0, select="Max", policies=(ScalingPolicy("Percent", 900, 60),))
+FREE = ScalingRules(tolerance=Fraction(0), stabilization=0, select="Max", policies=(ScalingPolicy("Percent", 900, 1),))
 LONG_AGO = NOW - 3600.0
 SWITCHED_ON = CompanionSettings(features=CompanionFeatures(fast_scale_up=True))
 SLOW = CompanionSettings(features=CompanionFeatures(fast_scale_up=True), hpa_sync_seconds=30)
@@ -60,9 +59,9 @@ def hpa(up: ScalingRules = FREE, *, bounds: Bounds | None = None, **changes: Any
     return replace(base, **changes)
 
 
-def watched(replicas: int = 4, *rises: ScaleEvent, **changes: Any) -> ReplicaHistory:
-    base = ReplicaHistory(target="target", since=LONG_AGO, scaled_before=None, replicas=replicas, rises=rises)
-    return replace(base, **changes)
+def watched(since: float = LONG_AGO) -> ReplicaHistory:
+    """A count that has been observed, and has not risen, since then."""
+    return ReplicaHistory(target="target", since=since, replicas=4)
 
 
 def context(
@@ -71,8 +70,7 @@ def context(
     pods: int = 4,
     rule: Policy = FAST,
     above: Hpa | None = None,
-    seen: ReplicaHistory | None = None,
-    raised: LastRaise | None = None,
+    since: float = LONG_AGO,
     **changes: Any,
 ) -> Context:
     """Four pods that each carry twice what they should: eight are wanted."""
@@ -80,7 +78,7 @@ def context(
     given = {
         "hpa": followed,
         "settings": SWITCHED_ON,
-        "state": State().having(seen or watched(pods), raised or LastRaise()),
+        "state": State().having(watched(since)),
     }
     return kit.context(load, pods=pods, rule=rule, bounds=followed.bounds, scale_path=PATH, **(given | changes))
 
@@ -94,7 +92,7 @@ def raised_to(case: Context) -> int | None:
 
 def shown(case: Context) -> tuple[bool, str] | None:
     """Whether its condition is true, and why; None without a condition."""
-    found = next(fast_scale_up.conditions(case), None)
+    found = fast_scale_up.condition(case)
     return (found.is_true, found.reason) if found else None
 
 
@@ -105,7 +103,7 @@ def a_raise() -> Write:
 
 
 def test_the_count_is_raised_to_what_is_decided_before_anything_else() -> None:
-    first = next(plan.actions(context(), urgent=True))
+    first = next(companion.writes(context(), urgent=True))
     assert (first.kind, first.method, first.path, first.content_type) == ("RaiseScale", "PATCH", PATH, JSON_PATCH)
     assert first.body == [
         {"op": "test", "path": "/metadata/uid", "value": "target"},
@@ -117,7 +115,7 @@ def test_the_count_is_raised_to_what_is_decided_before_anything_else() -> None:
 
 def test_it_is_off_by_default_and_a_policy_that_asks_for_it_says_so() -> None:
     case = context(settings=CompanionSettings())
-    assert list(plan.actions(case, urgent=True)) == []
+    assert list(companion.writes(case, urgent=True)) == []
     assert shown(case) == (False, "SwitchedOff")
 
 
@@ -149,23 +147,11 @@ CPU = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetT
         pytest.param({"above": hpa(bounds=bounded(1, 3))}, None, id="and one above its maximum"),
         pytest.param({"above": hpa(metrics=(EXTERNAL,))}, 8, id="the HPA may follow by an External metric"),
         pytest.param({"state": State()}, None, id="a count that was never watched is left to the HPA"),
-        pytest.param({"seen": watched(since=NOW - 14.9)}, None, id="a target is watched for 15 s"),
-        pytest.param({"seen": watched(since=NOW - 15)}, 8, id="before it is raised"),
-        pytest.param({"raised": LastRaise(at=NOW - 14.9)}, None, id="a target is raised once"),
-        pytest.param({"raised": LastRaise(at=NOW - 15)}, 8, id="in 15 s"),
-        pytest.param(
-            {"raised": LastRaise(at=NOW - 15), "settings": SLOW}, None, id="or in the sync period of the settings"
-        ),
-        pytest.param({"raised": LastRaise(at=NOW - 30), "settings": SLOW}, 8, id="which may be 30 s"),
-        pytest.param({"raised": LastRaise(at=NOW + 3600)}, 8, id="but not for an hour"),
-        pytest.param(
-            {"seen": watched(4, ScaleEvent(1, NOW - 10)), "leads_since": NOW - 5}, None,
-            id="a raise before this replica led may be its predecessor's",
-        ),
-        pytest.param(
-            {"seen": watched(4, ScaleEvent(1, NOW - 10)), "leads_since": NOW - 11}, 8,
-            id="one since then was the HPA's",
-        ),
+        pytest.param({"since": NOW - 14.9}, None, id="a count that rose, or was first seen, lately"),
+        pytest.param({"since": NOW - 15}, 8, id="has risen 15 s ago"),
+        pytest.param({"since": NOW - 15, "settings": SLOW}, None, id="or in the sync period of the settings"),
+        pytest.param({"since": NOW - 30, "settings": SLOW}, 8, id="which may be 30 s"),
+        pytest.param({"since": NOW + 3600}, 8, id="but not for an hour"),
     ],
 )  # fmt: skip
 def test_a_count_is_raised_where_the_hpa_will_agree(changes: dict[str, Any], expected: int | None) -> None:
@@ -220,32 +206,22 @@ PODS = (ScalingPolicy("Pods", 3, 60),)
 
 
 @pytest.mark.parametrize(
-    ("policies", "seen", "expected"),
+    ("policies", "since", "expected"),
     [
-        (PODS, watched(), 7),
-        pytest.param(PODS, watched(4, ScaleEvent(2, NOW - 59)), 5, id="rises count"),
-        pytest.param(PODS, watched(4, ScaleEvent(3, NOW - 59)), None, id="all of them"),
-        pytest.param(PODS, watched(scaled_before=NOW - 60), None, id="one before the first look may have used it up"),
-        pytest.param(PODS, watched(scaled_before=NOW - 61), 7, id="but not one before the period"),
-        pytest.param((), watched(scaled_before=NOW - 0.5), 8, id="without any behavior it may double"),
+        (PODS, NOW - 61, 7),
+        pytest.param(PODS, NOW - 60, None, id="a rise within the period may have used it up"),
+        pytest.param((*PODS, ScalingPolicy("Pods", 1, 15)), NOW - 60, None, id="the longest period counts"),
+        pytest.param((), NOW - 15, 8, id="without any behavior it may double"),
     ],
 )
-def test_the_hpas_policies_limit_it(
-    policies: tuple[ScalingPolicy, ...], seen: ReplicaHistory, expected: int | None
-) -> None:
-    assert raised_to(context(above=hpa(msgspec.structs.replace(FREE, policies=policies)), seen=seen)) == expected
+def test_the_hpas_policies_limit_it(policies: tuple[ScalingPolicy, ...], since: float, expected: int | None) -> None:
+    assert raised_to(context(above=hpa(msgspec.structs.replace(FREE, policies=policies)), since=since)) == expected
 
 
 # --- what is remembered of it
 
 
-def test_a_raise_counts_as_made_unless_it_was_overtaken() -> None:
-    assert plan.after(State(), a_raise(), ActionResult.DONE, NOW).of(LastRaise) == LastRaise(at=NOW, to=8)
-    assert plan.after(State(), a_raise(), ActionResult.FAILED, NOW).of(LastRaise).at == NOW
-    assert plan.after(State(), a_raise(), ActionResult.OVERTAKEN, NOW) == State()
-
-
 def test_a_missing_right_is_shown_until_it_is_granted() -> None:
-    state = plan.after(State(), a_raise(), ActionResult.REFUSED, NOW)
+    state = State().tried(a_raise(), ActionResult.REFUSED, NOW)
     assert shown(context(state=state)) == (False, "Forbidden")
-    assert shown(context(state=plan.after(state, a_raise(), ActionResult.DONE, NOW))) == (True, "Ready")
+    assert shown(context(state=state.tried(a_raise(), ActionResult.DONE, NOW))) == (True, "Ready")

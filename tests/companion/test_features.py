@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from adapter.companion import plan
+from adapter.companion import companion
 from adapter.companion.changes import Told
 from adapter.companion.state import Context
 from adapter.load.spec import PulledOut
@@ -38,7 +38,7 @@ def kinds(*, silent: bool = False, **switched: bool) -> set[str]:
 
     leader = Leader()
     done = [action.kind for look in range(0, 180, 15) for action in leader.look(at(look))]
-    assert plan.conditions(at(0)).keys() >= {"Ready"}
+    assert companion.conditions(at(0)).keys() >= {"Ready"}
     return set(done)
 
 

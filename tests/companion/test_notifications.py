@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.companion import changes, status
+from adapter.companion import findings, status
 from adapter.companion.state import Context, WrittenStatus
 from adapter.load.spec import Bounds
 from adapter.policy.conditions import Reason
@@ -168,21 +168,19 @@ def test_a_new_leader_tells_what_the_former_one_did_not(handed_over: int, again:
 
 
 @pytest.mark.parametrize(
-    ("names", "reason", "names_it"),
+    ("names", "shown", "names_it"),
     [
         ((), None, ""),
-        (("oncall",), "Known", ""),
-        (("oncall", "nobody"), "UnknownRoute", "names nobody,"),
-        pytest.param(("oncall", "live"), "RouteNotForNamespace", "names live,", id="one for other namespaces"),
+        (("oncall",), (True, "Known"), ""),
+        (("oncall", "nobody"), (False, "UnknownRoute"), "names nobody,"),
+        pytest.param(("oncall", "live"), (False, "UnknownRoute"), "names live,", id="one for other namespaces"),
     ],
 )
 def test_a_route_that_a_policy_names_and_does_not_get_is_a_condition(
-    names: tuple[str, ...], reason: str | None, names_it: str
+    names: tuple[str, ...], shown: tuple[bool, str] | None, names_it: str
 ) -> None:
     kept = NotificationRoute(name="live", urls=("json://localhost",), namespaces=("prod-*",))
     settings = CompanionSettings(notifications=Notifications(routes=(ROUTE, kept)))
-    found = list(changes.conditions(context(rule=replace(RULE, notify=names), settings=settings)))
-    assert [one.reason for one in found] == ([reason] if reason else [])
-    for one in found:
-        assert (one.type, one.is_true) == ("NotificationRoutesResolved", reason == "Known")
-        assert names_it in one.message
+    found = findings.routes(context(rule=replace(RULE, notify=names), settings=settings))
+    assert (found and (found.is_true, found.reason)) == shown
+    assert names_it in (found.message if found else "")

@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from adapter.companion.replica_history import LastRaise, ReplicaHistory, observe_count, unattributed
+from adapter.companion.changes import ReplicaHistory, Told, observe_count, unattributed
 from adapter.companion.state import Context
-from adapter.hpa.behavior import ScaleEvent
 from adapter.load.spec import Bounds
 from adapter.policy.hpa import LastStep
 from adapter.snapshot import PolicyView
@@ -40,7 +39,7 @@ def scalings(*looks: Context, status: dict[str, Any] | None = None) -> list[str]
     leader, found = Leader(status, at=NOW - 20), list[str]()
     for look in looks:
         leader.look(look)
-        found += map(str, leader.state.of(ReplicaHistory).done)
+        found += [change.text for change in leader.state.of(Told).news if change.reason == "Scaled"]
     return found
 
 
@@ -55,6 +54,10 @@ FOUR = at(0, 4)
         pytest.param([FOUR, at(2, 6), at(5, 6)], ["from 4 to 6 by another client"], id="nobody is known"),
         pytest.param([FOUR, at(2, 6, manager="kubectl")], ["from 4 to 6 by hand (kubectl)"], id="by hand"),
         pytest.param([FOUR, at(2, 6, manager="argocd")], ["from 4 to 6 by argocd"], id="by another manager"),
+        pytest.param(
+            [FOUR, at(2, 6, manager="effective-load-companion"), at(23, 6)], ["from 4 to 6 by the companion"],
+            id="by a fast scale-up",
+        ),
         pytest.param(
             [FOUR, at(2, 6, manager=CONTROLLER), at(5, 6, manager=CONTROLLER)], ["from 4 to 6 by another HPA"],
             id="by another HPA",
@@ -106,15 +109,6 @@ def test_same_counts_by_another_author_have_no_former_cause() -> None:
     assert told[1:] == ["from 8 to 4 by hand (kubectl)", "from 4 to 8 by hand (kubectl)"]
 
 
-def test_raise_of_the_companion_is_attributed_to_it() -> None:
-    leader = Leader()
-    leader.look(at(0, 4, load="2400m"))
-    leader.state = leader.state.having(LastRaise(at=NOW + 1, to=8))
-    leader.look(at(1, 8))
-    (step,) = leader.state.of(ReplicaHistory).done
-    assert (step.after, step.by) == (8, "the companion")
-
-
 def test_new_leader_goes_on_from_the_count_of_the_status() -> None:
     assert scalings(at(0, 6), at(5, 6), status={"current": 4}) == ["from 4 to 6 by another client"]
 
@@ -122,28 +116,18 @@ def test_new_leader_goes_on_from_the_count_of_the_status() -> None:
 # --- what every replica observes
 
 
-def view(replicas: int, *, last_scale: float | None = None, uid: str = "target") -> PolicyView:
-    bounds = Bounds(minimum=1, maximum=100, last_scale=last_scale)
-    return PolicyView(policy=RULE, target=replace(TARGET, uid=uid), scale=scale(replicas), bounds=bounds)
+def view(replicas: int, uid: str = "target") -> PolicyView:
+    return PolicyView(policy=RULE, target=replace(TARGET, uid=uid), scale=scale(replicas))
 
 
-def test_rises_are_dated_and_falls_are_not_kept() -> None:
-    known = observe_count(ReplicaHistory(), view(3, last_scale=NOW - 5), NOW)
-    for after, replicas in enumerate((3, 5, 4, 9, 9), start=1):
-        known = observe_count(known, view(replicas, last_scale=NOW), NOW + after)
-    assert (known.since, known.scaled_before, known.replicas) == (NOW, NOW - 5, 9)
-    assert known.rises == (ScaleEvent(2, NOW + 2), ScaleEvent(5, NOW + 4))
-
-
-def test_rises_are_kept_for_as_long_as_a_period_may_be() -> None:
-    known = observe_count(observe_count(ReplicaHistory(), view(3), NOW), view(5), NOW + 1)
-    assert [rise.change for rise in observe_count(known, view(6), NOW + 1800.9).rises] == [2, 1]
-    assert [rise.change for rise in observe_count(known, view(6), NOW + 1801).rises] == [1]
-
-
-def test_target_that_is_unknown_for_a_while_keeps_its_history() -> None:
+def test_count_is_dated_by_its_last_rise_whoever_made_it() -> None:
     known = observe_count(ReplicaHistory(), view(3), NOW)
-    assert observe_count(known, PolicyView(policy=RULE), NOW + 1) is known
+    assert (known.since, known.replicas) == (NOW, 3)
+    for after, replicas in enumerate((3, 5, 4, 4), start=1):
+        known = observe_count(known, view(replicas), NOW + after)
+    assert (known.since, known.replicas) == (NOW + 2, 4)
+    assert observe_count(known, PolicyView(policy=RULE), NOW + 9) is known, "an unknown target keeps its history"
+    assert observe_count(known, view(9, "another"), NOW + 9).since == NOW + 9
 
 
 def test_new_term_as_leader_keeps_what_was_observed() -> None:
@@ -151,5 +135,4 @@ def test_new_term_as_leader_keeps_what_was_observed() -> None:
     leader.look(at(0, 4, load="2400m"))
     leader.look(at(2, 8, 1))
     history = unattributed(leader.state.of(ReplicaHistory))
-    assert (history.since, history.replicas, history.rises) == (NOW, 8, (ScaleEvent(4, NOW + 2),))
-    assert (history.pending, history.done) == (None, ())
+    assert (history.since, history.replicas, history.pending) == (NOW + 2, 8, None)

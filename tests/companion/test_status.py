@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import yaml
 
-from adapter.companion import plan, status
+from adapter.companion import status
 from adapter.companion.state import ActionResult, Context, State, Write, WrittenStatus
 from adapter.companion.writer import as_written
 from adapter.load.quantity import NANO
@@ -123,13 +123,13 @@ MEMORY = Metric(
 def test_the_same_is_not_written_again_within_a_minute(seconds: float, writes: int) -> None:
     case = context()
     (first,) = planned(case)
-    state = plan.after(case.state, first, ActionResult.DONE, case.now)
+    state = case.state.tried(first, ActionResult.DONE, case.now)
     assert len(planned(replace(case, state=state, now=NOW + seconds))) == writes
 
 
 def test_changed_count_is_written_but_not_within_ten_seconds() -> None:
     (first,) = planned(context("800m"))
-    state = plan.after(State(), first, ActionResult.DONE, NOW)
+    state = State().tried(first, ActionResult.DONE, NOW)
     assert planned(replace(context("1500m", current=5, now=NOW + 9.9), state=state)) == []
     (second,) = planned(replace(context("1500m", current=5, now=NOW + 10), state=state))
     assert status_in(second)["current"] == 5

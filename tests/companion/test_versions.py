@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adapter.companion import findings
-from adapter.companion.state import PolicyCondition
+from adapter.companion.state import Condition
 from adapter.load.pods import Pod
 from adapter.load.spec import Target
 from adapter.settings import CompanionSettings
@@ -25,10 +25,11 @@ def of(revision: str, count: int, *, age: float = 3600.0, **changes: Any) -> lis
 
 def found(
     pods: list[Pod], *, target: Target = TARGET, settings: CompanionSettings = NOTIFYING, **changes: Any
-) -> PolicyCondition:
+) -> Condition:
     case = context(pods=pods, target=target, settings=settings, **changes)
-    (finding,) = [one for one in findings.conditions(case) if one.type == "VersionsConsistent"]
-    return finding
+    condition = findings.versions(case)
+    assert condition is not None
+    return condition
 
 
 def test_two_templates_that_serve_side_by_side_for_long_are_named_with_their_counts() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapter.companion import hpa_configuration, plan
-from adapter.companion.state import ActionResult, Context, PolicyCondition, State
+from adapter.companion import hpa_configuration
+from adapter.companion.state import ActionResult, Condition, Context, State
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy, Velocity
 from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.hpa import (
@@ -67,9 +67,9 @@ def context(hpa: Hpa | None = PLAIN, rule: Policy = MANAGED, **changes: Any) -> 
     return kit.context(rule=rule, bounds=hpa.bounds if hpa else None, **(given | changes))
 
 
-def finding(case: Context) -> PolicyCondition:
-    (found,) = hpa_configuration.conditions(case)
-    assert found.type == "HPAConformant"
+def finding(case: Context) -> Condition:
+    found = hpa_configuration.condition(case)
+    assert found is not None
     return found
 
 
@@ -88,7 +88,7 @@ def acted(case: Context, seconds: float, **changes: Any) -> Context:
     """The same some time after its actions were carried out, and what the watch then shows."""
     memory = case.state
     for action in hpa_configuration.plan(case):
-        memory = plan.after(memory, action, ActionResult.DONE, case.now)
+        memory = memory.tried(action, ActionResult.DONE, case.now)
     return replace(case, state=memory, now=case.now + seconds, **changes)
 
 
@@ -130,7 +130,6 @@ class TestSetting:
         [
             ({}, [APPLIED]),
             ({"rule": REPORTED}, []),
-            pytest.param({"has_tolerance": None}, [], id="whether there is a tolerance is not known yet"),
             ({"rule": replace(MANAGED, mode=Mode.OBSERVE)}, []),
             ({"rule": replace(MANAGED, mode=Mode.PAUSED)}, [APPLIED]),
             pytest.param({"hpa": replace(PLAIN, metrics=())}, [], id="an HPA that asks another policy"),
@@ -207,10 +206,10 @@ class TestWar:
 class TestMissing:
     def test_a_missing_right_is_shown_until_it_is_granted_or_others_have_set_every_field(self) -> None:
         (write,) = hpa_configuration.plan(context())
-        memory = plan.after(State(), write, ActionResult.REFUSED, NOW)
+        memory = State().tried(write, ActionResult.REFUSED, NOW)
         assert finding(context(state=memory)).reason == "WiringRefused"
         assert finding(context(SET, state=memory)).is_true
-        granted = plan.after(memory, write, ActionResult.DONE, NOW + 60)
+        granted = memory.tried(write, ActionResult.DONE, NOW + 60)
         assert finding(context(state=granted)).reason == "Tolerance"
 
     def test_a_policy_that_asks_for_wiring_shows_that_the_feature_is_off(self) -> None:

@@ -103,7 +103,7 @@ def test_the_count_follows_the_load_before_the_hpa_syncs_and_the_hpa_agrees(
     """The HPA, which reads the new load only after a raise, takes half its period on average."""
     names = [f"web-{index}" for index in range(CHANGES)]
     for name in names:
-        follow(shop, name, behavior(("Percent", 900, 15)), numbers, told)
+        follow(shop, name, behavior(("Percent", 900, 3)), numbers, told)
     with start(told, rights) as companion, Course(shop) as course:
         companion.wait_leading()
         for name in names:
@@ -130,7 +130,7 @@ def test_the_count_follows_the_load_before_the_hpa_syncs_and_the_hpa_agrees(
 def test_without_the_right_the_hpa_scales_and_the_status_gives_the_reason(
     start: Start, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
 ) -> None:
-    follow(shop, "web", behavior(("Percent", 900, 15)), numbers, told)
+    follow(shop, "web", behavior(("Percent", 900, 3)), numbers, told)
     bare = companion_kubeconfig(shop.cluster, ("status",))
     with start(told, bare) as companion:
         companion.wait_leading()

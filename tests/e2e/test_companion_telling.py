@@ -102,11 +102,10 @@ def test_a_real_scaling_is_an_event_and_a_notification(
         "effective-load.io/companion",
     )
     assert event["note"].startswith("from 5 to 7 by the HPA: load: 5 pods use 150 on average, above the high watermark")
-    assert event["related"]["kind"] == "Deployment"
     # `kubectl describe` reads the older form of the same object.
     assert any(text.startswith("Scaled: from 5 to 7") for text in workloads.events("web"))
     (text,) = hook.wait("info scaled")
-    assert text.startswith("scaled from 5 to 7 by the HPA: load: 5 pods use 150")
+    assert text.startswith("from 5 to 7 by the HPA: load: 5 pods use 150")
     assert len(events(workloads.client, workloads.namespace, "web", "Scaled")) == 1
 
 
