@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from adapter.companion import changes, companion
@@ -10,8 +11,19 @@ from adapter.companion.state import ActionResult, Context, State, Write, Written
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
+from adapter.load.quantity import NANO
 from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Policy, Target
+from adapter.policy.hpa import (
+    CrossVersionReference,
+    Hpa,
+    HpaMetric,
+    MetricSourceType,
+    MetricTargetType,
+    ScalingActive,
+    ScalingPolicy,
+    ScalingRules,
+)  # fmt: skip
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications
 from adapter.snapshot import Key, PolicyView
@@ -22,6 +34,19 @@ RULE = policy(cpu("1200m", "400m"), uid="policy-uid", generation=1)
 ROUTE = NotificationRoute(name="oncall", urls=("json://localhost",), default=True, namespaces=("*",))
 NOTIFYING = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
 """Settings with somebody who listens."""
+DESIRED = HpaMetric(
+    kind=MetricSourceType.OBJECT, name="desired_replicas", target=MetricTargetType.AVERAGE_VALUE, aim=NANO,
+    described=CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web"),
+)  # fmt: skip
+"""The metric of an HPA that follows the policy."""
+FREE = ScalingRules(tolerance=Fraction(0), stabilization=0, select="Max", policies=(ScalingPolicy("Percent", 900, 1),))
+
+
+def hpa(up: ScalingRules = FREE, *, bounds: Bounds | None = None, **changes: Any) -> Hpa:
+    """An HPA that follows the policy at once."""
+    given = {"bounds": bounds or Bounds(minimum=1, maximum=100), "metrics": (DESIRED,), "scale_up": up}
+    given |= {"target": CrossVersionReference("apps/v1", "Deployment", "web"), "has_behavior": bool(up.policies)}
+    return Hpa(namespace="shop", name="web", **(given | {"scaling_active": ScalingActive("True")} | changes))
 
 
 def context(

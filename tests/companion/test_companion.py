@@ -19,8 +19,7 @@ from adapter.policy.hpa import Hpa
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Snapshot, SnapshotStore
 from adapter.telemetry.metrics import Metrics
-from tests.companion.kit import context
-from tests.companion.test_fast_scale_up import hpa
+from tests.companion.kit import context, hpa
 from tests.kube.fake import Answer, FakeApi, status, text
 
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies"

@@ -11,7 +11,6 @@ from adapter.companion import companion, fast_scale_up
 from adapter.companion.changes import ReplicaHistory
 from adapter.companion.state import ActionResult, Context, State, Write
 from adapter.kube.api import JSON_PATCH
-from adapter.load.quantity import NANO
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy, Seconds
 from adapter.policy.hpa import (
     CrossVersionReference,
@@ -21,47 +20,19 @@ from adapter.policy.hpa import (
     MetricTargetType,
     ScalingActive,
     ScalingPolicy,
-    ScalingRules,
 )
 from adapter.settings import CompanionFeatures, CompanionSettings
 from tests.companion import kit
+from tests.companion.kit import DESIRED, FREE, hpa
 from tests.load.kit import NOW, cpu, policy
 
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
-POLICY = CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
-DEPLOYMENT = CrossVersionReference("apps/v1", "Deployment", "web")
-DESIRED = HpaMetric(
-    kind=MetricSourceType.OBJECT,
-    name="desired_replicas",
-    described=POLICY,
-    target=MetricTargetType.AVERAGE_VALUE,
-    aim=NANO,
-)
 EXTERNAL = replace(DESIRED, kind=MetricSourceType.EXTERNAL, described=None, match_labels={"policy": "web"})
-FREE = ScalingRules(tolerance=Fraction(0), stabilization=0, select="Max", policies=(ScalingPolicy("Percent", 900, 1),))
+OTHER = CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "other")
 LONG_AGO = NOW - 3600.0
 SWITCHED_ON = CompanionSettings(features=CompanionFeatures(fast_scale_up=True))
 SLOW = CompanionSettings(features=CompanionFeatures(fast_scale_up=True), hpa_sync_seconds=30)
-
-
-def hpa(up: ScalingRules = FREE, *, bounds: Bounds | None = None, **changes: Any) -> Hpa:
-    base = Hpa(
-        namespace="shop",
-        name="web",
-        target=DEPLOYMENT,
-        bounds=bounds or Bounds(minimum=1, maximum=100),
-        metrics=(DESIRED,),
-        scale_up=up,
-        has_behavior=bool(up.policies),
-        scaling_active=ScalingActive("True"),
-    )
-    return replace(base, **changes)
-
-
-def watched(since: float = LONG_AGO) -> ReplicaHistory:
-    """A count that has been observed, and has not risen, since then."""
-    return ReplicaHistory(target="target", since=since, replicas=4)
 
 
 def context(
@@ -75,11 +46,8 @@ def context(
 ) -> Context:
     """Four pods that each carry twice what they should: eight are wanted."""
     followed = above or hpa()
-    given = {
-        "hpa": followed,
-        "settings": SWITCHED_ON,
-        "state": State().having(watched(since)),
-    }
+    seen = ReplicaHistory(target="target", since=since, replicas=4)
+    given = {"hpa": followed, "settings": SWITCHED_ON, "state": State().having(seen)}
     return kit.context(load, pods=pods, rule=rule, bounds=followed.bounds, scale_path=PATH, **(given | changes))
 
 
@@ -171,7 +139,7 @@ def test_nothing_is_raised_while_a_policy_rests_whatever_was_decided_before(rest
         *(
             pytest.param(hpa(metrics=(metric,)), "NotFollowed", id=sentence)
             for sentence, metric in {
-                "another policy's count": replace(DESIRED, described=POLICY._replace(name="other")),
+                "another policy's count": replace(DESIRED, described=OTHER),
                 "another policy's External metric": replace(EXTERNAL, match_labels={"policy": "other"}),
                 "another metric of the policy": replace(DESIRED, name="effective_cpu"),
                 "the count as a Value": replace(DESIRED, target=MetricTargetType.VALUE),

@@ -11,8 +11,7 @@ from adapter.load.spec import PulledOut
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Problem
-from tests.companion.kit import RULE, Leader, context
-from tests.companion.test_fast_scale_up import hpa
+from tests.companion.kit import RULE, Leader, context, hpa
 from tests.load.kit import NOW, out, pod
 
 DOCS = Path(__file__).parents[2] / "docs" / "conditions.md"

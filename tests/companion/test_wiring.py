@@ -22,8 +22,7 @@ from adapter.policy.hpa import (
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionFeatures, CompanionSettings
 from tests.companion import kit
-from tests.companion.kit import judged
-from tests.companion.test_fast_scale_up import DESIRED
+from tests.companion.kit import DESIRED, judged
 from tests.load.kit import NOW, cpu, policy
 
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
