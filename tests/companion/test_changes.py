@@ -18,7 +18,7 @@ from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Production, Severity, Topic
 from adapter.snapshot import PolicyView, Problem
 from tests.companion.kit import KEY, NOTIFYING, ROUTE, RULE, Leader, context, hpa, told, topics
-from tests.companion.test_versions import NEW, OLD, of
+from tests.companion.test_status import NEW, OLD, of
 from tests.load.kit import NOW, REGISTRY, TARGET, out, roster, same, scale
 
 SMALL = Bounds(minimum=1, maximum=4)

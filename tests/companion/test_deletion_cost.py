@@ -130,32 +130,29 @@ def test_a_policy_that_asks_for_it_while_the_feature_is_off_says_so() -> None:
 
 # --- what is remembered of the writes
 
-TWO_OUT = context([SERVES, IS_OUT, out("web-2")])
+
+def tried(case: Context, result: ActionResult, seconds: float) -> Context:
+    """So long after the first planned write ended so."""
+    return replace(case, state=State().tried(deletion_cost.plan(case)[0], result, NOW), now=NOW + seconds)
 
 
 def test_a_cost_whose_write_conflicts_is_left_alone_for_ten_minutes_and_then_forgotten() -> None:
-    first, _ = deletion_cost.plan(TWO_OUT)
-    state = State().tried(first, ActionResult.OVERTAKEN, NOW)
-    before, after = (replace(TWO_OUT, state=state, now=NOW + seconds) for seconds in (599, 600))
+    case = context([SERVES, IS_OUT, out("web-2")])
+    before, after = (tried(case, ActionResult.OVERTAKEN, seconds) for seconds in (599, 600))
     assert (planned(before), shown(before)) == ({"web-2": True}, FOREIGN)
     assert planned(after) == {"web-1": True, "web-2": True}
 
 
 @pytest.mark.parametrize(
-    "case",
-    [context([SERVES, IS_OUT]), context([SERVES, left_marked("web-1")])],
-    ids=["a mark that somebody takes away", "a mark that is not the companion's"],
+    "pods", [[SERVES, IS_OUT], [SERVES, left_marked("web-1")]], ids=["taken away", "not the companion's"]
 )
-def test_a_mark_without_effect_is_not_written_again_for_ten_minutes(case: Context) -> None:
-    (action,) = deletion_cost.plan(case)
-    state = State().tried(action, ActionResult.DONE, NOW)
-    assert planned(replace(case, state=state, now=NOW + 599)) == {}
-    assert planned(replace(case, state=state, now=NOW + 600)) == planned(case)
+def test_a_mark_without_effect_is_not_written_again_for_ten_minutes(pods: list[Pod]) -> None:
+    case = context(pods)
+    assert planned(tried(case, ActionResult.DONE, 599)) == {}
+    assert planned(tried(case, ActionResult.DONE, 600)) == planned(case)
 
 
 def test_a_missing_right_is_shown_until_a_pod_was_marked() -> None:
     case = context([SERVES, IS_OUT])
-    (action,) = deletion_cost.plan(case)
-    state = State().tried(action, ActionResult.REFUSED, NOW)
-    assert shown(replace(case, state=state)) == (False, "Forbidden")
-    assert shown(replace(case, state=state.tried(action, ActionResult.DONE, NOW))) == (False, "Marking")
+    assert shown(tried(case, ActionResult.REFUSED, 0)) == (False, "Forbidden")
+    assert shown(tried(case, ActionResult.DONE, 0)) == (False, "Marking")
