@@ -17,14 +17,12 @@ from adapter.policy import status_memory
 from adapter.policy.conditions import ConditionType
 from adapter.runtime.times import format_micro_time
 
-LONGEST_SENTENCE = 1024
-LONGEST_MESSAGE = 4096
-
+WRITE_STATUS = "WriteStatus"
+LONGEST_SENTENCE, LONGEST_MESSAGE = 1024, 4096
 REST_INTERVALS = 6
 """Without news a status is written after so many status intervals, for its figures, times and memory: a minute."""
 _NEWS = ("observedGeneration", "current", "pods")
-"""Fields of which a change is written within a status interval, as that of a condition's status. A count that is
-desired and not set may change with every sample; once it is set, `current` changes too."""
+"""Fields of which a change is news, as of a condition's status. `desired` may change with every sample."""
 
 
 def plan(context: Context) -> Iterator[Write]:
@@ -48,16 +46,17 @@ def plan(context: Context) -> Iterator[Write]:
         tests = {"/metadata/uid": policy.uid}
         if over := written.status.get("assessedAt"):
             tests["/status/assessedAt"] = over
+        path = f"{WATERMARK_POLICIES.path(*context.key)}/status"
         yield Write(
-            key=context.key, kind="WriteStatus", path=f"{WATERMARK_POLICIES.path(*context.key)}/status",
-            body=fenced(tests, "/status", status), content_type=JSON_PATCH,
-            after=partial(_written, status, context.now),
+            key=context.key, kind=WRITE_STATUS, path=path, body=fenced(tests, "/status", status),
+            content_type=JSON_PATCH, after=partial(_written, status, path),
         )  # fmt: skip
 
 
-def _written(status: dict[str, Any], at: float, state: State, result: ActionResult) -> State:
+def _written(status: dict[str, Any], path: str, state: State, result: ActionResult) -> State:
     """A status that was overtaken, or may not have been written, is read again."""
     if result is ActionResult.DONE:
+        at = state.attempts[WRITE_STATUS, path].at  # the write may have waited for its turn
         return state.having(WrittenStatus(status=status, at=at, is_read=True))
     return state.having(replace(state.of(WrittenStatus), is_read=result is ActionResult.REFUSED))
 

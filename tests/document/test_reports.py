@@ -118,6 +118,18 @@ EVICTED = pod(9, status={"podIP": "10.0.0.0", "phase": "Failed"})
 DOWN: Object = {"tasks": {"error": "Prometheus main: connection refused"}}
 FALLBACK: Object = {"fallback": {"afterSeconds": 60, "replicas": 2}}
 LOST: Object = {"memory": {"errorSince": "2026-01-01T11:50:00Z"}}
+CANARY: Object = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "web"}
+STABLE = [pod(n, asks=UNLIMITED) for n in range(10)]
+
+
+def canaries(**metadata: Any) -> list[Object]:
+    """Five pods of the new template, which have no traffic yet."""
+    owner, labels = {**REPLICA_SET, "name": "web-xyz", "uid": "new"}, {"app": "web", "pod-template-hash": "xyz"}
+    return [pod(n, asks=UNLIMITED, owner=owner, labels=labels, **metadata) for n in range(10, 15)]
+
+
+CANARY_LOADS: list[Object] = [BUSY] * 10 + [{"cpu": "10m"}] * 5
+OUT: Object = {"effective-load.io/pulled-out": "true"}
 
 REPORTS: dict[str, tuple[Object, Object]] = {
     "kubernetes/kubernetes#99394: the HPA shrinks though one of its metrics is missing": (
@@ -193,6 +205,19 @@ REPORTS: dict[str, tuple[Object, Object]] = {
     "P: a DaemonSet's pods with the labels of a CloneSet without pods of its own": (
         asked([of_job(n, "DaemonSet") for n in range(3)], [BUSY] * 3, CPU, target=CLONE_SET, replicas=3),
         {"desiredReplicas": None, "counts": {}},
+    ),
+    "P F6: a canary that is marked as without traffic hides no overload of the stable pods": (
+        asked([*STABLE, *canaries(annotations=OUT)], CANARY_LOADS, CPU, target=CANARY, replicas=10),
+        {"desiredReplicas": 11, "counts": {"serving": 10, "pulledOut": 5}},
+    ),
+    "P F6: nor does one that a registry with traffic does not list": (
+        asked([*STABLE, *canaries()], CANARY_LOADS, CPU, target=CANARY, replicas=10,
+              **listed(*({"ip": f"10.0.0.{n}"} for n in range(10)))),
+        {"desiredReplicas": 11, "counts": {"serving": 10, "doubtful": 5}},
+    ),
+    "P F6: an idle canary of which nothing is said takes no pod away": (
+        asked([*STABLE, *canaries()], CANARY_LOADS, CPU, target=CANARY, replicas=10),
+        {"desiredReplicas": 10, "counts": {"serving": 15}},
     ),
     "P F11: a pod that is being deleted has the address of a new one that is disabled": (
         asked([pod(0), pod(1), pod(2), GONE], [{"cpu": "800m"}] * 3, CPU, replicas=3,

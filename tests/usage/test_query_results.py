@@ -343,8 +343,12 @@ class TestCounts:
         assert found.total is not None
         assert (found.total.count, found.counts) == (UNCOUNTED, {})
 
-    def test_a_range_of_one_sample_is_named(self) -> None:
-        found = of(question(RATE), [], count_of(0, 1, **POD_A))
+    @pytest.mark.parametrize(
+        ("query", "by_pod"),
+        [(RATE, True), ("sum(rate(x[1m]))", False), ("increase(x[1m])", True)],
+    )
+    def test_a_range_of_one_sample_is_named(self, query: str, by_pod: bool) -> None:
+        found = of(question(query, by_pod=by_pod), [], count_of(0, 1, **POD_A))
         assert found.error == "its range of 60 s holds one sample, and a rate needs two; make it four scrape intervals"
 
 
