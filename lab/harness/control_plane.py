@@ -202,7 +202,7 @@ class ControlPlane(Server):
         headers = {"Authorization": f"Bearer {token}"}
         return self._track(Client(LOOPBACK, self.layout.port("kube-apiserver"), context, headers))
 
-    def token(self, namespace: str, account: str, *, seconds: int = 3600) -> str:
+    def token(self, namespace: str, account: str, *, seconds: int = 21_600) -> str:
         """A service account's token from the TokenRequest API; creates the account if it is missing."""
         base = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         if self.client.find(f"{base}/{account}") is None:

@@ -16,6 +16,7 @@ from adapter.companion.status import status_of
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.policy.hpa import Hpa
+from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Snapshot, SnapshotStore
 from adapter.telemetry.metrics import Metrics
@@ -32,21 +33,12 @@ def status_path(name: str = "p000") -> str:
 
 
 class Leading:
-    """A lease that is held, and won again whenever it was `lost`."""
+    """A lease that is held."""
 
-    def __init__(self) -> None:
-        self.leads = True
-        self.lost = asyncio.Event()
+    leads = True
 
     async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            self.lost.clear()
-            working = asyncio.ensure_future(work())
-            try:
-                await self.lost.wait()
-            finally:
-                working.cancel()
-                await asyncio.gather(working, return_exceptions=True)
+        await work()
 
 
 class Case:
@@ -55,23 +47,13 @@ class Case:
     def __init__(self, api: FakeApi, session: Session, settings: CompanionSettings) -> None:
         self.api, self.metrics = api, Metrics()
         self.staleness: str | None = None
-        self.tolerance_seen = True
         self.hpa: Hpa | None = None
-        self.lease = Leading()
-        self.picture = SnapshotStore()
+        self.tolerance_seen, self.picture = True, SnapshotStore()
         self.arrived: list[tuple[float, str]] = []
-        self.hangs: set[str] = set()
         self.companion = Companion(
-            session,
-            cast("LeaderElector", self.lease),
-            self.picture,
-            lambda _: self.hpa,
-            cast("Any", lambda _: context().neighbours),
-            lambda: self.tolerance_seen,
-            lambda _: self.staleness,
-            settings,
-            self.metrics,
-        )
+            session, cast("LeaderElector", Leading()), self.picture, lambda _: self.hpa, lambda _: Neighbours(),
+            lambda: self.tolerance_seen, lambda _: self.staleness, settings, self.metrics,
+        )  # fmt: skip
         api.answers[POLICIES] = text('{"metadata": {}, "items": []}')
 
     def policies(self, count: int) -> None:
@@ -93,8 +75,6 @@ class Case:
 
         async def answer(_: web.Request) -> web.StreamResponse:
             self.arrived.append((asyncio.get_running_loop().time(), name))
-            if name in self.hangs:
-                await asyncio.sleep(10)
             return web.json_response({})
 
         return answer
@@ -121,24 +101,19 @@ Make = Callable[..., Case]
 
 @pytest.fixture
 async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
-    """Starts a companion at the next await; plans take the place of the product's, `resync` that of its seconds."""
+    """Starts a companion at the next await; plans take the place of the product's."""
     monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     running: list[asyncio.Task[None]] = []
     async with FakeApi() as api, Session(api.load) as session:
 
-        def begin(
-            count: int, *, urgent: Plan | None = None, steady: Plan | None = None, resync: float = 0, **settings: Any
-        ) -> Case:
-            product = module.writes
+        def begin(count: int, *, urgent: Plan | None = None, steady: Plan | None = None, **settings: Any) -> Case:
+            product, plans = module.writes, {True: urgent, False: steady}
 
-            def actions(context: Context, *, urgent: bool) -> Iterator[Write]:
+            def writes(context: Context, *, urgent: bool) -> Iterator[Write]:
                 planned = plans[urgent]
                 return planned(context) if planned is not None else product(context, urgent=urgent)
 
-            plans = {True: urgent, False: steady}
-            monkeypatch.setattr(module, "writes", actions)
-            if resync:
-                settings["status_interval_seconds"] = resync
+            monkeypatch.setattr(module, "writes", writes)
             case = Case(api, session, CompanionSettings(**settings))
             case.policies(count)
             running.append(asyncio.create_task(case.companion.run()))
@@ -157,21 +132,6 @@ def _write(case: Context) -> Iterator[Write]:
 
 def _nothing(_: Context) -> Iterator[Write]:
     yield from ()
-
-
-class Looks:
-    """A plan without actions: the names of the policies that are looked at, in order."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-
-    def __call__(self, case: Context) -> Iterator[Write]:
-        self.names.append(case.key.name)
-        return _nothing(case)
-
-
-def _breaks(_: Context) -> Iterator[Write]:
-    raise RuntimeError("it broke")
 
 
 async def test_every_policy_gets_its_status_within_the_limit(make: Make) -> None:
@@ -205,13 +165,10 @@ async def test_no_policy_is_looked_at_before_it_is_known_whether_hpas_have_a_tol
 
 
 async def test_urgent_actions_do_not_wait_for_steady_ones(make: Make) -> None:
-    def urgent(case: Context) -> Iterator[Write]:
-        return _write(case) if case.key.name == "p099" else _nothing(case)
+    def plan(*, is_last: bool) -> Plan:
+        return lambda case: _write(case) if (case.key.name == "p099") is is_last else _nothing(case)
 
-    def steady(case: Context) -> Iterator[Write]:
-        return _nothing(case) if case.key.name == "p099" else _write(case)
-
-    case = make(100, urgent=urgent, steady=steady, writes_per_second=1)
+    case = make(100, urgent=plan(is_last=True), steady=plan(is_last=False), writes_per_second=1)
     await case.until(lambda: "p099" in case.names)
     assert len(case.names) <= 20
 
@@ -226,7 +183,9 @@ async def test_a_deleted_policy_leaves_nothing_to_a_new_one_of_its_name(make: Ma
 
 async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(make: Make) -> None:
     def planned(case: Context) -> Iterator[Write]:
-        return _breaks(case) if case.key.name == "p001" else _write(case)
+        if case.key.name == "p001":
+            raise RuntimeError("it broke")
+        return _write(case)
 
     with capture_logs():  # to print a traceback takes seconds beside other load
         case = make(4, steady=planned, writes_per_second=1000)
@@ -254,7 +213,7 @@ async def test_inputs_of_a_silent_watch_are_not_used_and_the_status_says_so(make
         seen.append(one)
         return _nothing(one)
 
-    case = make(1, urgent=urgent, resync=0.05)
+    case = make(1, urgent=urgent, status_interval_seconds=0.05)
     case.staleness, case.hpa = "the watch of pods has shown no life since 2026-01-01T00:00:00Z", hpa()
     await case.until(lambda: case.names == ["p000"])
     assert seen[-1].silent
@@ -287,13 +246,11 @@ async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_writte
     async def current(request: web.Request) -> web.StreamResponse:
         read.append(request.query["fieldSelector"])
         case.api.answers[status_path()] = took
-        return web.json_response(
-            {"items": [{"metadata": {"name": "p000"}, "status": {"assessedAt": "2020-01-01T00:00:00Z"}}]}
-        )
+        written = {"metadata": {"name": "p000"}, "status": {"assessedAt": "2020-01-01T00:00:00Z"}}
+        return web.json_response({"items": [written]})
 
     case.api.answers[POLICIES] = current
     await case.until(lambda: bool(read))
-    await asyncio.sleep(2.1)  # what failed waits so long
     case.changed()
     await case.until(lambda: case.names == ["p000"])
     assert set(read) == {"metadata.name=p000"}
