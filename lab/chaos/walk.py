@@ -253,7 +253,7 @@ def main() -> int:
         rights = companion_kubeconfig(cluster)
         stack.enter_context(CompanionProcess(cluster, settings, kubeconfig=rights)).wait_leading()
         time.sleep(SETTLED_SECONDS)
-        began, drained = time.time(), time.time()
+        began, drained = time.time(), 0.0
         journal.messages.clear()
         follow(cluster, "apps/v1/deployments", journal.saw_deployment)
         follow(cluster, "effective-load.io/v1alpha1/watermarkpolicies", journal.saw_policy)

@@ -8,22 +8,11 @@ from typing import Any
 from adapter.companion import changes, companion
 from adapter.companion.changes import Change, Told
 from adapter.companion.state import ActionResult, Context, State, Write, WrittenStatus
-from adapter.load.assessment import AssessmentInputs
-from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.quantity import NANO
 from adapter.load.samples import Samples
 from adapter.load.spec import Bounds, Policy, Target
-from adapter.policy.hpa import (
-    CrossVersionReference,
-    Hpa,
-    HpaMetric,
-    MetricSourceType,
-    MetricTargetType,
-    ScalingActive,
-    ScalingPolicy,
-    ScalingRules,
-)  # fmt: skip
+from adapter.policy import hpa as hpas
 from adapter.settings import CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications
 from adapter.snapshot import Key, PolicyView
@@ -34,19 +23,21 @@ RULE = policy(cpu("1200m", "400m"), uid="policy-uid", generation=1)
 ROUTE = NotificationRoute(name="oncall", urls=("json://localhost",), default=True, namespaces=("*",))
 NOTIFYING = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
 """Settings with somebody who listens."""
-DESIRED = HpaMetric(
-    kind=MetricSourceType.OBJECT, name="desired_replicas", target=MetricTargetType.AVERAGE_VALUE, aim=NANO,
-    described=CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web"),
+DESIRED = hpas.HpaMetric(
+    kind=hpas.MetricSourceType.OBJECT, name="desired_replicas", target=hpas.MetricTargetType.AVERAGE_VALUE, aim=NANO,
+    described=hpas.CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web"),
 )  # fmt: skip
 """The metric of an HPA that follows the policy."""
-FREE = ScalingRules(tolerance=Fraction(0), stabilization=0, select="Max", policies=(ScalingPolicy("Percent", 900, 1),))
+FREE = hpas.ScalingRules(
+    tolerance=Fraction(0), stabilization=0, select="Max", policies=(hpas.ScalingPolicy("Percent", 900, 1),)
+)
 
 
-def hpa(up: ScalingRules = FREE, *, bounds: Bounds | None = None, **changes: Any) -> Hpa:
+def hpa(up: hpas.ScalingRules = FREE, *, bounds: Bounds | None = None, **changes: Any) -> hpas.Hpa:
     """An HPA that follows the policy at once."""
     given = {"bounds": bounds or Bounds(minimum=1, maximum=100), "metrics": (DESIRED,), "scale_up": up}
-    given |= {"target": CrossVersionReference("apps/v1", "Deployment", "web"), "has_behavior": bool(up.policies)}
-    return Hpa(namespace="shop", name="web", **(given | {"scaling_active": ScalingActive("True")} | changes))
+    given |= {"target": hpas.CrossVersionReference("apps/v1", "Deployment", "web"), "has_behavior": bool(up.policies)}
+    return hpas.Hpa(namespace="shop", name="web", **(given | {"scaling_active": hpas.ScalingActive("True")} | changes))
 
 
 def context(
@@ -73,24 +64,11 @@ def context(
     assessment, decision = assess_and_decide(
         rule, those, heard, current=replicas, bounds=limits, target=target, now=now, memory=memory, listed=listed
     )
-    inputs = AssessmentInputs(
-        policy=rule, pods=those, samples=heard, roster=listed, scale=scale(replicas), bounds=limits, target=target,
-        memory=memory or Memory(), now=now,
-    )  # fmt: skip
     view = PolicyView(
-        policy=rule, target=target, scale_path=scale_path, scale=scale(replicas), bounds=limits, assessment=assessment,
-        inputs=inputs,
-    )  # fmt: skip
-    base = Context(
-        key=KEY,
-        now=now,
-        view=view,
-        decision=decision,
-        hpa=None,
-        settings=settings or NOTIFYING,
-        state=State(),
+        policy=rule, target=target, scale_path=scale_path, scale=scale(replicas), bounds=limits, assessment=assessment
     )
-    return replace(base, **changes)
+    seen = {"key": KEY, "now": now, "view": view, "decision": decision, "hpa": None, "state": State()}
+    return Context(**(seen | {"settings": settings or NOTIFYING} | changes))
 
 
 def judged(case: Context) -> Context:
@@ -147,7 +125,3 @@ def status_in(write: Write) -> dict[str, Any]:
 
 def told(body: dict[str, Any]) -> str:
     return f"{body['type']} {body['reason']}: {body['note']}"
-
-
-def topics(notices: list[Change]) -> list[str]:
-    return [str(notice.topic) for notice in notices]

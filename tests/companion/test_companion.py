@@ -63,13 +63,6 @@ class Case:
         for name in names:
             self.api.answers[status_path(name)] = self.takes(name)
 
-    def replace_policy(self) -> None:
-        """The only policy is deleted, and there is a new one of its name."""
-        (gone,) = self.picture.current.policies
-        for count in (0, 1):
-            self.policies(count)
-            self.companion.changed([gone])
-
     def takes(self, name: str) -> Answer:
         """An answer that notes what was written."""
 
@@ -177,7 +170,10 @@ async def test_a_deleted_policy_leaves_nothing_to_a_new_one_of_its_name(make: Ma
     case = make(1)
     case.api.answers[status_path()] = status(403, "Forbidden")
     await case.until(lambda: case.count("companion_writes_total", action="WriteStatus", result="Forbidden") == 1)
-    case.replace_policy()
+    (gone,) = case.picture.current.policies
+    for count in (0, 1):
+        case.policies(count)
+        case.companion.changed([gone])
     await case.until(lambda: case.names == ["p000"], 1)
 
 

@@ -31,16 +31,16 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")
 
 
+@dataclass
 class Sent:
     """Takes everything, and notes it."""
 
-    def __init__(self, answers: Callable[[str], bool] = lambda _url: True) -> None:
-        self.all: list[tuple[str, str, str]] = []
-        self._answers = answers
+    answers: Callable[[str], bool] = lambda _url: True
+    all: list[tuple[str, str, str]] = field(default_factory=list)
 
     def __call__(self, url: str, message: Message, _seconds: float) -> bool:
         self.all.append((url, message.title, message.body))
-        return self._answers(url)
+        return self.answers(url)
 
 
 class Stand:
@@ -159,16 +159,14 @@ async def test_a_route_that_hangs_delays_no_other() -> None:
     gate.set()
 
 
-async def test_an_old_notification_is_not_sent(stand: Stand, sent: Sent) -> None:
-    stand.tell(notice(at=NOW - MAX_AGE_SECONDS - 1))
-    await stand.ended("stale")
-    assert sent.all == []
-
-
-async def test_a_frozen_leader_sends_nothing_when_it_wakes(stand: Stand, sent: Sent) -> None:
-    """Another one has led, and told it."""
-    stand.leads = False
-    stand.tell(notice(1))
+@pytest.mark.parametrize(
+    ("since", "leads"), [(NOW - MAX_AGE_SECONDS - 1, True), (NOW, False)], ids=["old", "of a leader that was frozen"]
+)
+async def test_what_is_old_or_another_leader_has_sent_is_not_sent(
+    stand: Stand, sent: Sent, since: float, leads: bool
+) -> None:
+    stand.leads = leads
+    stand.tell(notice(1, at=since))
     await stand.ended("stale")
     stand.leads = True
     stand.tell(notice(2))

@@ -13,15 +13,7 @@ from adapter.companion.state import ActionResult, Condition, Context, State, Wri
 from adapter.kube.api import JSON_PATCH
 from adapter.load.pods import LOWEST_COST, Owner, Pod
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy, PulledOut, Seconds
-from adapter.policy.hpa import (
-    CrossVersionReference,
-    Hpa,
-    HpaMetric,
-    MetricSourceType,
-    MetricTargetType,
-    ScalingActive,
-    ScalingPolicy,
-)  # fmt: skip
+from adapter.policy import hpa as hpas
 from adapter.settings import CompanionFeatures, CompanionSettings
 from tests.companion import kit
 from tests.companion.kit import DESIRED, FREE, hpa
@@ -39,14 +31,14 @@ def seen(found: Condition | None) -> tuple[bool, str] | None:
 
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
-EXTERNAL = replace(DESIRED, kind=MetricSourceType.EXTERNAL, described=None, match_labels={"policy": "web"})
-OTHER = CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "other")
-CPU = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=70)
+EXTERNAL = replace(DESIRED, kind=hpas.MetricSourceType.EXTERNAL, described=None, match_labels={"policy": "web"})
+OTHER = hpas.CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "other")
+CPU = hpas.HpaMetric(kind=hpas.MetricSourceType.RESOURCE, name="cpu", target=hpas.MetricTargetType.UTILIZATION, aim=70)
 LONG_AGO = NOW - 3600.0
 
 
 def rising(
-    load: str = "2400m", *, rule: Policy = FAST, above: Hpa | None = None, since: float = LONG_AGO, **changes: Any
+    load: str = "2400m", *, rule: Policy = FAST, above: hpas.Hpa | None = None, since: float = LONG_AGO, **changes: Any
 ) -> Context:
     """Four pods that each carry twice what they should: eight are wanted. The count has not risen since then."""
     followed = above or hpa()
@@ -80,13 +72,9 @@ def test_the_count_is_raised_to_what_is_decided_before_anything_else() -> None:
     assert fast(rising()) == (True, "Ready")
 
 
-def test_it_is_off_by_default_and_a_policy_that_asks_for_it_says_so() -> None:
+def test_it_is_off_by_default_and_only_a_policy_that_asks_for_it_says_so() -> None:
     case = rising(settings=CompanionSettings())
-    assert list(companion.writes(case, urgent=True)) == []
-    assert fast(case) == (False, "SwitchedOff")
-
-
-def test_a_policy_that_does_not_ask_for_it_is_left_to_the_hpa_and_has_no_condition() -> None:
+    assert (list(companion.writes(case, urgent=True)), fast(case)) == ([], (False, "SwitchedOff"))
     case = rising(rule=replace(FAST, fast_scale_up=False))
     assert (raised_to(case), fast(case)) == (None, None)
 
@@ -100,7 +88,7 @@ def test_a_policy_that_does_not_ask_for_it_is_left_to_the_hpa_and_has_no_conditi
             id="a metric waits for its delay",
         ),
         pytest.param({"hpa": None}, None, id="there is no HPA"),
-        pytest.param({"above": hpa(scaling_active=ScalingActive("False"))}, None, id="the HPA does not act"),
+        pytest.param({"above": hpa(scaling_active=hpas.ScalingActive("False"))}, None, id="the HPA does not act"),
         pytest.param({"above": hpa(bounds=bounded(1, 6))}, 6, id="the HPA's maximum is not exceeded"),
         pytest.param({"above": hpa(bounds=bounded(5, 100))}, None, id="a count below the HPA's minimum is left to it"),
         pytest.param({"above": hpa(bounds=bounded(1, 3))}, None, id="and one above its maximum"),
@@ -130,7 +118,7 @@ def test_a_count_is_raised_where_the_hpa_will_agree(changes: dict[str, Any], exp
                 "another policy's count": replace(DESIRED, described=OTHER),
                 "another policy's External metric": replace(EXTERNAL, match_labels={"policy": "other"}),
                 "another metric of the policy": replace(DESIRED, name="effective_cpu"),
-                "the count as a Value": replace(DESIRED, target=MetricTargetType.VALUE),
+                "the count as a Value": replace(DESIRED, target=hpas.MetricTargetType.VALUE),
                 "the pods' cpu": CPU,
             }.items()
         ),
@@ -140,12 +128,12 @@ def test_a_count_is_raised_where_the_hpa_will_agree(changes: dict[str, Any], exp
         *((hpa(bounds=bounded(1, 100, tolerance)), "Ready") for tolerance in ("0.0099", "0")),
     ],
 )
-def test_an_hpa_that_would_not_agree_is_left_alone_and_the_condition_says_why(above: Hpa, reason: str) -> None:
+def test_an_hpa_that_would_not_agree_is_left_alone_and_the_condition_says_why(above: hpas.Hpa, reason: str) -> None:
     assert fast(rising(above=above)) == (reason == "Ready", reason)
     assert raised_to(rising(above=above)) == (8 if reason == "Ready" else None)
 
 
-PODS = (ScalingPolicy("Pods", 3, 60),)
+PODS = (hpas.ScalingPolicy("Pods", 3, 60),)
 
 
 @pytest.mark.parametrize(
@@ -153,11 +141,13 @@ PODS = (ScalingPolicy("Pods", 3, 60),)
     [
         (PODS, NOW - 61, 7),
         pytest.param(PODS, NOW - 60, None, id="a rise within the period may have used it up"),
-        pytest.param((*PODS, ScalingPolicy("Pods", 1, 15)), NOW - 60, None, id="the longest period counts"),
+        pytest.param((*PODS, hpas.ScalingPolicy("Pods", 1, 15)), NOW - 60, None, id="the longest period counts"),
         pytest.param((), NOW - 15, 8, id="without any behavior it may double"),
     ],
 )
-def test_the_hpas_policies_limit_it(policies: tuple[ScalingPolicy, ...], since: float, expected: int | None) -> None:
+def test_the_hpas_policies_limit_it(
+    policies: tuple[hpas.ScalingPolicy, ...], since: float, expected: int | None
+) -> None:
     assert raised_to(rising(above=hpa(msgspec.structs.replace(FREE, policies=policies)), since=since)) == expected
 
 

@@ -174,12 +174,9 @@ def test_that_a_policy_is_not_accepted_is_written_at_once_and_the_rest_every_ten
     found = said(troubled(case, 422, Reason.INVALID))
     assert (reason(found, "Accepted"), reason(found, "Ready")) == (("False", "Refused"), ("False", "Invalid"))
     assert condition(found, "Accepted")["message"] == condition(found, "Ready")["message"] == "what is wrong"
-
-
-def test_while_a_watch_is_silent_nobody_says_that_the_settings_have_what_the_policy_names() -> None:
-    accepted = condition(said(troubled(context(), 503, Reason.WATCH_SILENT)), "Accepted")
-    assert accepted["status"] == "True"
-    assert accepted["message"].startswith("the policy is valid by itself; whether the settings have what")
+    silent = condition(said(troubled(context(), 503, Reason.WATCH_SILENT)), "Accepted")
+    assert silent["status"] == "True"
+    assert silent["message"].startswith("the policy is valid by itself; whether the settings have what it names")
 
 
 def test_no_text_is_longer_than_the_schema_allows() -> None:
@@ -289,13 +286,10 @@ def test_a_rollout_that_has_not_progressed_for_ten_minutes_is_a_mismatch(
     assert versions(of(OLD, 3) + newer, target)[1] == reason
 
 
-def test_pods_that_do_not_serve_do_not_count() -> None:
+def test_only_pods_that_serve_count_and_a_stateful_sets_by_their_controller_revision() -> None:
     gone = [replace(one, deleting=True) for one in of(OLD, 3)]
     away = [replace(one, uid=f"{one.uid}-out", pulled_out_annotation=True) for one in of(OLD, 3)]
     assert versions(gone + away + of(NEW, 3))[1] == "OneVersion"
-
-
-def test_a_stateful_sets_pods_are_told_apart_by_their_controller_revision() -> None:
     labels = ({"controller-revision-hash": f"web-{n}"} for n in (1, 2))
     pods = [pod(f"web-{n}", template_hash="", owner=None, labels=one) for n, one in enumerate(labels)]
     found = versions(pods, replace(TARGET, kind="StatefulSet"))

@@ -57,11 +57,16 @@ async def case() -> AsyncIterator[Case]:
         yield Case(api, session, metrics)
 
 
-async def test_a_patch_is_sent_as_it_was_planned_and_counted(case: Case) -> None:
-    assert await case.writer.carry_out(ACTION) is ActionResult.DONE
-    assert case.arrived == [BODY]
-    assert case.requests == [("PATCH", "application/json-patch+json", {"fieldManager": "effective-load-companion"})]
-    assert case.counted(ACTION, "done") == 1
+AS_US = {"fieldManager": "effective-load-companion"}
+
+
+async def test_a_patch_is_sent_as_it_was_planned_and_an_apply_is_not_forced(case: Case) -> None:
+    for write in (ACTION, MARK):
+        assert await case.writer.carry_out(write) is ActionResult.DONE
+        assert case.counted(write, "done") == 1
+    assert case.arrived == [BODY, MARK.body]
+    patch, apply = "application/json-patch+json", "application/apply-patch+yaml"
+    assert case.requests == [("PATCH", patch, AS_US), ("PATCH", apply, AS_US | {"force": "false"})]
 
 
 @pytest.mark.parametrize("write", [ACTION, MARK], ids=["a status", "a mark"])
@@ -69,12 +74,6 @@ async def test_a_process_that_does_not_lead_writes_nothing(case: Case, write: Wr
     case.leads = False
     assert await case.writer.carry_out(write) is None
     assert case.arrived == []
-
-
-async def test_an_apply_is_not_forced(case: Case) -> None:
-    assert await case.writer.carry_out(MARK) is ActionResult.DONE
-    unforced = {"fieldManager": "effective-load-companion", "force": "false"}
-    assert case.requests == [("PATCH", "application/apply-patch+yaml", unforced)]
 
 
 @pytest.mark.parametrize("kept", ["0", None])
