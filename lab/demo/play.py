@@ -61,13 +61,11 @@ class Player:
 
     def _tick(self, observation: Observation, at: float, demand: int) -> Tick:
         figures = observation.figures
-        milli_replicas = figures.get("desired_replicas")
         return Tick(
             at=round(at, 1),
             demand=demand,
             ours=self._side(observation, OURS, figures.get("effective_cpu"), figures.get("raw_cpu")),
             stock=self._side(observation, STOCK, observation.stock_average(), None),
-            asked=None if milli_replicas is None else -(-milli_replicas // 1000),
         )
 
     def _side(self, observation: Observation, name: str, seen: int | None, raw: int | None) -> Side:

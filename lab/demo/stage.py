@@ -22,7 +22,7 @@ SETTINGS = {"resourceMetrics": {"intervalSeconds": 2}}
 AFTER_SCRAPE = 3
 """Seconds from a scrape of metrics-server to the beginning of the story, so that every run has the same scrapes."""
 PATIENCE = 120
-_FIGURES = ("effective_cpu", "raw_cpu", "desired_replicas")
+_FIGURES = ("effective_cpu", "raw_cpu")
 
 
 @contextlib.contextmanager

@@ -29,13 +29,12 @@ class Side:
 
 @dataclass(frozen=True)
 class Tick:
-    """Both services at one moment, under the same demand; `asked` is the count that the adapter serves."""
+    """Both services at one moment, under the same demand."""
 
     at: float
     demand: int
     ours: Side
     stock: Side
-    asked: int | None = None
 
     def carried(self, side: Side) -> int | None:
         """The load of each serving pod; None if no pod serves."""

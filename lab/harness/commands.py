@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from lab.harness import kwok
 from lab.harness.pki import ClusterPki
 
@@ -97,11 +95,9 @@ class Layout:
                     "vmodule": "horizontal=4",  # the controller logs one line for each sync of an HPA
                 }
             case "kwok":
-                config = self.folder / "kwok.yaml"
-                config.write_text(yaml.safe_dump_all(kwok.configuration(), sort_keys=False))
                 return {
                     "kubeconfig": str(kubeconfig),
-                    "config": str(config),
+                    "config": str(kwok.CONFIGURATION),
                     "manage-all-nodes": "true",
                     "server-address": f"{LOOPBACK}:{port}",
                     "node-ip": LOOPBACK,
