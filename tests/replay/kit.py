@@ -5,6 +5,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import yaml
+
 from adapter.commands.replay.history import Tick
 from adapter.load.quantity import NANO
 from adapter.load.spec import Policy
@@ -73,26 +75,16 @@ def wandering(seed: int, ticks: int) -> list[Tick]:
 
 
 def policy(high: str = "1000m", low: str = "600m", **spec: Any) -> Policy:
-    """A policy with watermarks of CPU."""
-    mark = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": high, "lowWatermark": low}
-    kind = {"apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy"}
-    return parse_policy({**kind, "metadata": {"name": "web", "namespace": "shop"}, "spec": {"metrics": [mark], **spec}})
+    """POLICY with these watermarks of CPU."""
+    document = yaml.safe_load(POLICY)
+    document["spec"]["metrics"][0] |= {"highWatermark": high, "lowWatermark": low}
+    return parse_policy(document | {"spec": document["spec"] | spec})
 
 
 def stock(average: str = "800m", *, least: int = 1, most: int = 100, **spec: Any) -> Hpa:
-    """A stock HPA on the average of CPU."""
+    """A stock HPA on the average of CPU, of the target of HPA."""
+    document = yaml.safe_load(HPA)
     target = {"type": "AverageValue", "averageValue": average}
-    return parse_hpa(
-        {
-            "apiVersion": "autoscaling/v2",
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": "web", "namespace": "shop"},
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-                "minReplicas": least,
-                "maxReplicas": most,
-                "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
-                **spec,
-            },
-        }
-    )
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+    own = {"minReplicas": least, "maxReplicas": most, "metrics": metrics, **spec}
+    return parse_hpa(document | {"spec": {"scaleTargetRef": document["spec"]["scaleTargetRef"], **own}})
