@@ -64,6 +64,12 @@ def test_a_target_scaled_to_0_by_hand_says_who_wakes_it() -> None:
     assert explained(given).answer.decision.explanation[-1].startswith("the target was scaled to 0 by hand")  # type: ignore[union-attr]
 
 
+def test_an_hpa_that_gets_an_error_keeps_its_count_and_without_an_answer_nothing_is_said() -> None:
+    refused = explained(answer=None, refusal="409 Conflict: two policies")
+    assert list(will_do(refused)) == ["it keeps its count: it gets an error instead of a value"]
+    assert list(will_do(explained(answer=None))) == []
+
+
 def test_the_status_of_the_hpa_is_shown() -> None:
     assert list(did_last(explained())) == [
         "current 10, desired 10",

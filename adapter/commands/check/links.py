@@ -93,9 +93,9 @@ def _check_settings(world: World, read: Read[Policy], policy: Policy) -> Iterato
     queries = [(index, metric, metric.query) for index, metric in enumerate(policy.metrics) if metric.query is not None]
     if len(world.settings) != 1:
         needs = ["queries"] * bool(queries) + ["registry"] * (service is not None) + ["routes"] * bool(policy.notify)
-        number = "several are" if world.settings else "none are"
-        how = "the settings may not be read" if world.is_live else f"{number} among the files (give --settings FILE)"
-        yield from [skipped(read.about, f"its {', '.join(needs)}: {how}", place=whole)] * bool(needs)
+        why = "several settings are among the files" if world.settings else "the settings are not known"
+        if needs:
+            yield skipped(read.about, f"its {', '.join(needs)}: {why}", "give --settings FILE", whole)
         return
     [known] = world.settings
     if (watched := known.kubernetes.namespaces) and policy.namespace not in watched:

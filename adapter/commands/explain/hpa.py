@@ -27,17 +27,19 @@ _LIMITS = {
 
 
 def will_do(explained: Explained) -> Iterator[str]:
-    """What the HPA will do, and its tolerance; nothing where the HPA is not known."""
+    """What the HPA will do, and its tolerance; nothing where the HPA, or what it gets, is not known."""
     hpa, answer = explained.hpa, explained.answer
-    if hpa is None:
+    if hpa is not None and explained.refusal and hpa.asks_for(explained.name):
+        yield "it keeps its count: it gets an error instead of a value"
+    if hpa is None or answer is None:
         return
     tolerances = tuple(
         explained.tolerance if one.tolerance is None else one.tolerance for one in (hpa.scale_up, hpa.scale_down)
     )
     is_ours = hpa.asks_for(explained.name)
-    if answer is not None and is_ours:
+    if is_ours:
         yield _next_sync(explained, hpa, answer, tolerances)
-    elif answer is not None:
+    else:
         yield "it does not ask for this policy's count: other metrics set its count"
     if any(tolerances):
         own = "" if hpa.sets_tolerance else " (it sets none, so the controller's counts)"
