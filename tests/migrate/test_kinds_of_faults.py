@@ -114,6 +114,8 @@ def test_a_fallback_beside_another_metric_says_when_it_applies() -> None:
         ("sum(a)", ["an empty answer"]),
         ("sum(a) or vector(0)", []),
         ("vector(3)", []),
+        ("42", []),
+        ("scalar(sum(a))", ["NaN"]),
         ("sum(a) / sum(b)", ["an empty answer", "NaN"]),
         ("sum(a) / 1000", ["an empty answer"]),
         ('sum(a{path="/x"})', ["an empty answer"]),
@@ -219,7 +221,7 @@ def test_metrics_of_another_adapter_name_the_takeover_of_its_api() -> None:
 # --- D: valid PromQL, or refused ---
 
 
-@pytest.mark.parametrize("text", ["sum(rate(x[2m])", "sum(rate())", "scalar(a) / scalar(b)", 'x{a="$namespace"}'])
+@pytest.mark.parametrize("text", ["sum(rate(x[2m])", "sum(rate())", 'x{a="$namespace"}'])
 def test_a_query_that_a_policy_cannot_have_is_refused(text: str) -> None:
     assert "spec.triggers[0].metadata.query: the query" in refusal(scaled(prometheus(text)))
 
@@ -231,6 +233,8 @@ def test_a_query_that_a_policy_cannot_have_is_refused(text: str) -> None:
         ("sum(x) # all", "sum(x) # all"),
         ("x # all", "sum(x # all\n)"),
         ("topk(1, x)", "sum(topk(1, x))"),
+        ("scalar(a) / scalar(b)", "vector(scalar(a) / scalar(b))"),
+        ("42", "vector(42)"),
     ],
 )
 def test_a_query_becomes_one_number(given: str, written: str) -> None:

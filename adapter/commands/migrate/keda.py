@@ -139,7 +139,7 @@ def _prometheus(place: int, fields: Fields, draft: Draft) -> None:
     metadata.get("activationThreshold")
     name = draft.free_name(fields.text("name") or metadata.text("metricName") or f"prometheus-{place}")
     nulls = metadata.flag("ignoreNullValues", True)
-    for answer in missing_answers(text):
+    for answer in missing_answers(query):
         if nulls or answer == "NaN":  # which KEDA takes for 0 in any case
             remedy = "where it means no load, write ((QUERY) >= 0) or vector(0)"
             sentence = f"KEDA takes {answer} for 0; here it is an error, and the count stays: {remedy}"

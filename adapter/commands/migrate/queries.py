@@ -40,7 +40,11 @@ def one_number(text: str, *, variables: bool = False) -> str:
     is_number = isinstance(tree, ast.AggregateExpr) and tree.modifier is None and str(tree.op) not in _MANY
     if is_number or _is_vector(tree):
         return text
-    return checked(f"sum({text}\n)" if "#" in text else f"sum({text})")
+    end = "\n)" if "#" in text else ")"
+    try:
+        return checked(f"sum({text}{end}")
+    except Refusal:  # of a scalar there is no sum
+        return checked(f"vector({text}{end}")
 
 
 def missing_answers(text: str) -> list[str]:
@@ -51,14 +55,12 @@ def missing_answers(text: str) -> list[str]:
     tree = _bare(ast.parse(text))
     while isinstance(tree, ast.AggregateExpr) and tree.modifier is None:
         tree = _bare(tree.expr)
-    if _is_vector(tree):
-        return []
-    has_default = is_guarded = False
+    has_default, is_guarded = _is_vector(tree), False
     if isinstance(tree, ast.BinaryExpr) and str(tree.op) == "or" and _is_vector(_bare(tree.rhs)):
         left, has_default = _bare(tree.lhs), True
         is_guarded = isinstance(left, ast.BinaryExpr) and str(left.op)[0] in "<>"
     shown = re.sub(r"\"[^\"]*\"|'[^']*'|`[^`]*`|#.*", "", text)
-    divides = re.search(r"[/%](?!\s*[1-9])|histogram_quantile", shown) is not None
+    divides = re.search(r"[/%](?!\s*[1-9])|histogram_quantile|\bscalar\b", shown) is not None
     return ["an empty answer"] * (not has_default) + ["NaN"] * (divides and not is_guarded)
 
 
