@@ -183,8 +183,9 @@ async def test_the_list_that_the_server_decided_on_shows_pods_without_an_instanc
     api.answers["/api/v1/namespaces/effective-load/configmaps/effective-load-settings"] = answer(
         {"data": {"settings.yaml": settings}}
     )
-    found = errors(await checked(None))
-    assert "0 of 10 pods match an instance" in found
+    found = await checked(None)
+    assert "0 of 10 pods match an instance" in errors(found)
+    assert "  skipped  what the cluster's settings name is asked only where they are made for" in "\n".join(found)
 
 
 async def test_one_policy_is_checked_with_its_own_hpa_alone(api: FakeApi, checked: Checked) -> None:

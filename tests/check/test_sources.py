@@ -23,10 +23,8 @@ class FakePrometheus:
 
     def __init__(self) -> None:
         self.ahead, self.refusal = 0.0, (200, "")
-        self.asked = 0
 
     async def answer(self, _request: web.Request) -> web.StreamResponse:
-        self.asked += 1
         code, text = self.refusal
         return web.Response(status=code, text=text) if text else fakes.vector(({}, "1"), at=time.time() + self.ahead)
 
@@ -44,8 +42,8 @@ async def prometheus() -> AsyncIterator[tuple[FakePrometheus, PrometheusServer]]
 Prometheus = tuple[FakePrometheus, PrometheusServer]
 
 
-async def asked(server: PrometheusServer, *, may_contact: bool = True) -> str:
-    (found,) = await check_prometheus([server], time.time(), may_contact=may_contact)
+async def asked(server: PrometheusServer) -> str:
+    (found,) = await check_prometheus([server], time.time())
     return f"{found.level.value}: {found}"
 
 
@@ -73,11 +71,6 @@ async def test_a_server_that_is_away_is_an_error_with_its_remedy() -> None:
     found = await asked(PrometheusServer(name="main", url="http://127.0.0.1:1"))
     assert found.startswith("error: http://127.0.0.1:1 cannot be asked: ")
     assert "nothing listens there" in found
-
-
-async def test_servers_of_the_clusters_settings_are_not_asked_from_here(prometheus: Prometheus) -> None:
-    assert (await asked(prometheus[1], may_contact=False)).startswith("skipped: http://")
-    assert not prometheus[0].asked
 
 
 # --- registrations ---

@@ -90,13 +90,18 @@ async def _layers(given: Settings | None, only: str, kubeconfig: str | None) -> 
         world = World(is_live=True, only=only, has_tolerance=has_tolerance, settings=applied)
         await fill_from_cluster(world, session, settings.kubernetes.namespaces)
         policies = [policy for _, policy in world.valid]
-        may_contact = given is not None
-        yield [
-            *await sources.check_usage(session, settings, policies),
-            *await sources.check_prometheus(settings.prometheus.servers, session.now(), may_contact=may_contact),
-        ]
-        found, probes = await sources.check_registries(settings.registries, policies, may_contact=may_contact)
+        found = await sources.check_usage(session, settings, policies)
+        of_registries, probes = list[Finding](), sources.Probes()
+        named = [one.name for one in (*settings.prometheus.servers, *settings.registries)]
+        if given is not None:
+            found += await sources.check_prometheus(settings.prometheus.servers, session.now())
+        elif named:  # credentials that the cluster's settings name must not be sent from here to where they say
+            text = "what the cluster's settings name is asked only where they are made for"
+            found.append(skipped(", ".join(named), text, "run the check in a pod of the server, or give --settings"))
         yield found
+        if given is not None:
+            of_registries, probes = await sources.check_registries(settings.registries, policies)
+        yield of_registries
         found = [*world.findings, *check_links(world)]
         found += await _check_decisions(session, world, found, probes)
         yield [*found, *_inactive(world, found)]

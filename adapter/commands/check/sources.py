@@ -1,7 +1,7 @@
 """The sources of load and the registries: whether they answer and know the services; why a pod matches no instance."""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from adapter.commands.check.report import Finding, error, ok, skipped, warning
 from adapter.commands.cluster import reason
@@ -30,8 +30,6 @@ from adapter.settings import PrometheusServer, Settings, registries
 from adapter.usage.prometheus_api import PrometheusClient
 from adapter.usage.query_catalog import INLINE_MAX_AGE_SECONDS
 
-NOT_FROM_HERE = "what the cluster's settings name is asked only where they are made for"
-HOW_TO_ASK = "run the check in a pod of the server, or give --settings"
 _SKEW_SECONDS = 10.0
 _CREDENTIALS = "give the server username and passwordFile, or bearerTokenFile, that it accepts"
 _ELSEWHERE = "url leads to something else, such as a page to log in: name the server's own address"
@@ -70,19 +68,11 @@ async def check_usage(session: Session, settings: Settings, policies: Sequence[P
     return [ok(about, f"it answers for namespace {namespace}")]
 
 
-async def check_prometheus(servers: Sequence[PrometheusServer], now: float, *, may_contact: bool) -> list[Finding]:
-    """Whether each Prometheus server answers, and its clock. `now`: the time here, epoch seconds.
-
-    Without `may_contact` none is asked: the settings are not from this place, and the credentials that they name must
-    not be sent from here to where they say.
-    """
+async def check_prometheus(servers: Sequence[PrometheusServer], now: float) -> list[Finding]:
+    """Whether each Prometheus server answers, and its clock. `now`: the time here, epoch seconds."""
     found = list[Finding]()
     for server in servers:
-        about = f"Prometheus {server.name}"
-        if not may_contact:
-            found.append(skipped(about, f"{server.url}: {NOT_FROM_HERE}", HOW_TO_ASK))
-            continue
-        client = PrometheusClient(server)
+        about, client = f"Prometheus {server.name}", PrometheusClient(server)
         try:
             samples = await client.query("vector(1)", max_age=INLINE_MAX_AGE_SECONDS)
             at = next((sample.value[0] for sample in samples if sample.value is not None), now)
@@ -112,7 +102,7 @@ def remedy_of(trouble: SourceError | str) -> str:
 PROBE_SERVICE = "effective-load-check"
 """The service to ask a registry about where no policy names one; `unknown` proves the connection too."""
 _MOST_LISTED = 20
-Probes = Mapping[str, Sequence[ProbeResult]]
+Probes = dict[str, Sequence[ProbeResult]]
 """What each registry's servers answered, by the registry's name."""
 _TROUBLES = {
     "unreachable": "cannot be reached",
@@ -124,11 +114,9 @@ _TROUBLES = {
 
 
 async def check_registries(
-    named: Sequence[registries.Registry], policies: Iterable[Policy], *, may_contact: bool
+    named: Sequence[registries.Registry], policies: Iterable[Policy]
 ) -> tuple[list[Finding], Probes]:
     """Each registry: whether its servers can be reached, accept the credentials and let the adapter read."""
-    if not may_contact:
-        return [skipped(_about(one), NOT_FROM_HERE, HOW_TO_ASK) for one in named], {}
     allowlist, asked = ServiceAllowlist(named), {one.name: set[ServiceKey]() for one in named}
     for policy in policies:
         service = service_of(policy)
@@ -140,12 +128,8 @@ async def check_registries(
     return found, {one.name: answer for one, answer in zip(named, answers, strict=True)}
 
 
-def _about(registry: registries.Registry) -> str:
-    return f"registry {registry.name} ({registry.type})"
-
-
 def _server(registry: registries.Registry, probes: Sequence[ProbeResult]) -> Iterator[Finding]:
-    about = _about(registry)
+    about = f"registry {registry.name} ({registry.type})"
     for one in probes:
         trouble = None if one.instances else next(iter(one.troubles.values()), None)
         if trouble is None:
