@@ -18,8 +18,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
-from typing import Any
 
+from adapter.companion.status import _news
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from lab.harness.client import Object
 from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
@@ -28,15 +28,13 @@ from lab.harness.prometheus import Exporter, HttpThread, Prometheus
 from lab.harness.workloads import Workloads
 
 NAMESPACE, HIGH, LOW, LEAST, MOST, NODES = "walk", 100, 40, 2, 10, 4
-DRAINS_APART, EVERY_SECONDS, SETTLED_SECONDS = 180, 120, 60
-"""How far apart drains are, and things that happen to one service, on average; how long it rests before and after."""
-LATE_SECONDS = 150.0
-"""How long after an outage its end may show: the age of samples, a poll, a wait and a status."""
+DRAINS_APART, EVERY_SECONDS, SETTLED_SECONDS = 180, 120, 60  # EVERY: between two things that happen to one service
+LATE_SECONDS = 150.0  # after an outage, until its end shows: the age of samples, a poll, a wait and a status
 LIMIT = 20  # the most Events about scalings of a policy in an hour
 AUTHORS = {"kube-controller-manager": "the HPA", "kubectl": "hand (kubectl)"}
 NOTE = re.compile(r"from (\d+) to (\d+) by ([^:]+)")
 ALWAYS_TRUE = ("Accepted", "Active", "HPAConformant", "RegistryDataValid", "VersionsConsistent")
-NEVER = ("MassPullOut", "ZeroUsageIgnored", "FloorMissing", "QueryWindowTooLong", "WatermarkAtLimit")
+NEVER = ("MassPullOut", "ZeroUsageIgnored", "FloorMissing", "WatermarkAtLimit")
 
 
 class Journal:
@@ -66,7 +64,9 @@ class Journal:
 
     def saw_hpa(self, one: Object) -> None:
         conditions = one.get("status", {}).get("conditions") or ()
-        self.inactive[one["metadata"]["name"]] |= {each["message"] for each in conditions if each["status"] == "False"}
+        self.inactive[one["metadata"]["name"]] |= {
+            each["message"] for each in conditions if each["message"] and each["status"] == "False"
+        }
 
     def saw_event(self, one: Object) -> None:
         if one["regarding"]["kind"] == "WatermarkPolicy" and one["reason"] == "Scaled":
@@ -106,11 +106,6 @@ class Walk:
             metric = {"name": "queue", "query": {"name": "queue"}, "highWatermark": f"{HIGH}", "lowWatermark": f"{LOW}"}
             self.workloads.policy(name, [metric])
             self.workloads.hpa(name, minimum=LEAST, maximum=MOST, down_window=60)
-
-    def page(self) -> str:
-        """The page of metrics."""
-        given = ((name, load) for name, load in self.loads.items() if load is not None)
-        return "".join(f'queue{{namespace="{NAMESPACE}",workload="{name}"}} {load}\n' for name, load in given)
 
     def step(self) -> None:
         """One thing that happens to one service: a count is set, its load changes or vanishes or is back, a rollout."""
@@ -162,7 +157,7 @@ def faults(journal: Journal, began: float) -> Iterator[str]:
         for at, status in statuses:
             yield from (f"{name} at {at - began:.0f} s: {text}" for text in untrue(journal, name, at, status))
         for (before, first), (after, second) in itertools.pairwise(statuses):
-            if news(first) == news(second) and after - before < 59:
+            if _news(first) == _news(second) and after - before < 59:
                 yield f"{name}: a status {after - before:.1f} s after the last one without news"
 
 
@@ -192,20 +187,13 @@ def untrue(journal: Journal, name: str, at: float, status: Object) -> Iterator[s
     if status.get("current") not in possible:
         yield f"current {status.get('current')}, of {possible}"
     for kind, one in said.items():
-        is_lost = kind in {"Ready", "InputsFresh"} and one["status"] == "False" and not journal.is_out(name, at)
-        is_quoted = any(message and message in one["message"] for message in journal.inactive[name])
-        if kind in NEVER or (kind in ALWAYS_TRUE and one["status"] == "False") or (is_lost and not is_quoted):
+        is_false, is_quoted = one["status"] == "False", any(each in one["message"] for each in journal.inactive[name])
+        is_lost = kind in {"Ready", "InputsFresh"} and not (is_quoted or journal.is_out(name, at))
+        if kind in NEVER or (is_false and (kind in ALWAYS_TRUE or is_lost)):
             yield f"{one}"
     is_long_out = any(begin + LATE_SECONDS < at < end for begin, end in journal.outages[name])
     if is_long_out and said["Ready"]["status"] == "True":
         yield "Ready is True without a metric"
-
-
-def news(status: Object) -> list[Any]:
-    """The part of a status of which a change may be written within the minute."""
-    conditions = [(one["type"], one["status"]) for one in status["conditions"] if one["type"] != "AtMaximum"]
-    error = status["decision"] if "metrics" not in status else ""
-    return [conditions, error, *(status.get(key) for key in ("current", "pods", "observedGeneration"))]
 
 
 def follow(cluster: ControlPlane, resource: str, saw: Callable[[Object], None]) -> None:
@@ -241,7 +229,8 @@ def main() -> int:
         workloads = Workloads(cluster, NAMESPACE)
         workloads.make_namespace()
         walk = Walk(workloads, journal, given.services, given.seed)
-        exporter.set_page(walk.page)
+        series = f'queue{{namespace="{NAMESPACE}",workload="%s"}} %s\n'
+        exporter.set_page(lambda: "".join(series % each for each in walk.loads.items() if each[1] is not None))
         query = {"query": 'sum(queue{namespace="$namespace", workload="$workload"})', "scope": "Service"}
         timed = {"name": "queue", "server": "main", "intervalSeconds": 5, "maxAgeSeconds": 30}
         route = {"name": "hook", "urls": [f"json://127.0.0.1:{hook.port}/"], "default": True, "namespaces": ["*"]}
@@ -268,8 +257,7 @@ def main() -> int:
         time.sleep(2 * SETTLED_SECONDS)  # what is under way ends, and policies at rest are written once or twice
         found = list(faults(journal, began))
     sizes = {name: sum(map(len, getattr(journal, name).values())) for name in ("scaled", "statuses", "counts")}
-    print(dict(walk.done), sizes, f"{len(journal.messages)} messages")
-    print(*found, f"{len(found)} faults", sep="\n")
+    print(*found, dict(walk.done), sizes, f"{len(journal.messages)} messages, {len(found)} faults", sep="\n")
     return bool(found)
 
 
