@@ -11,7 +11,7 @@ import msgspec
 
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
-from adapter.policy.documents import PolicyMetadata, PolicyObject
+from adapter.policy.documents import PolicyMetadata
 from adapter.policy.hpa import CrossVersionReference, Hpa, parse_hpa
 from adapter.policy.linking import (
     MAX_POLICIES_PER_TARGET,
@@ -24,7 +24,7 @@ from adapter.policy.linking import (
 )
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.source import Claim, ServiceKey, service_of
-from adapter.runtime.decoding import Decoder
+from adapter.runtime.decoding import Decoder, decode
 from adapter.runtime.faults import FaultyDocument
 from adapter.snapshot import Key, PodStore
 
@@ -70,7 +70,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
     wire = _DECODER.decode(body)
     metadata, spec, fault = wire.metadata, bytes(wire.spec), ""
     try:
-        policy = parse_policy(PolicyObject(metadata=metadata, spec=_SPEC.decode(wire.spec)))
+        policy = parse_policy({"metadata": msgspec.to_builtins(metadata), "spec": _SPEC.decode(wire.spec)})
     except FaultyDocument as error:
         policy = Policy(
             namespace=metadata.namespace,
@@ -93,7 +93,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
 def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> Hpa:
     """Decode an HPA; `tolerance` applies if the HPA sets none. Raises msgspec.MsgspecError with the reason."""
     try:
-        return parse_hpa(body, tolerance)
+        return parse_hpa(decode(body, dict[str, Any]), tolerance)
     except FaultyDocument as error:
         raise msgspec.ValidationError(str(error)) from error
 

@@ -5,13 +5,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import Fault, FaultyDocument
 
 MAX_NAME_LENGTH = 253
-
-Source = Mapping[str, Any] | bytes | msgspec.Raw | msgspec.Struct
-"""An object from a file, from the wire, or already decoded in part."""
 
 
 def mapping_at(data: object, *keys: str) -> Mapping[str, Any]:
@@ -38,29 +34,6 @@ class PolicyMetadata(msgspec.Struct, frozen=True, kw_only=True):
     created: str | None = msgspec.field(name="creationTimestamp", default=None)
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-
-
-class PolicyObject(msgspec.Struct, frozen=True, kw_only=True):
-    """A WatermarkPolicy without managed fields and status; the spec stays a plain mapping for `parse_policy`."""
-
-    metadata: PolicyMetadata = PolicyMetadata()
-    spec: dict[str, Any] | None = None
-
-
-def as_mapping(source: Source) -> Mapping[str, Any]:
-    """The object as plain data. Raises PolicyError for bytes that are no JSON object."""
-    if isinstance(source, Mapping):
-        return source
-    if isinstance(source, msgspec.Struct):
-        try:
-            plain: dict[str, Any] = msgspec.to_builtins(source)
-        except RecursionError:
-            raise PolicyError([Fault("", None, "is nested too deeply")]) from None
-        return plain
-    try:
-        return Decoder(dict[str, Any]).decode(source)
-    except msgspec.MsgspecError as error:
-        raise PolicyError([Fault("", None, f"is not a JSON object: {error}")]) from None
 
 
 def type_fault(error: msgspec.ValidationError) -> Fault:

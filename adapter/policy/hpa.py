@@ -12,7 +12,7 @@ import msgspec
 
 from adapter.load.quantity import NANO, parse_nano
 from adapter.load.spec import Bounds, HpaTolerance
-from adapter.policy.documents import PolicyError, Source, as_mapping, mapping_at, type_fault
+from adapter.policy.documents import PolicyError, mapping_at, type_fault
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.faults import Fault
 
@@ -201,12 +201,11 @@ class Hpa:
         return self.asks_for(policy) or any(metric.names(policy) for metric in self.metrics)
 
 
-def parse_hpa(source: Source, tolerance: Fraction = Fraction(0)) -> Hpa:
+def parse_hpa(plain: Mapping[str, Any], tolerance: Fraction = Fraction(0)) -> Hpa:
     """Read the parts of an HPA that a policy needs. Raises PolicyError with the faults in them.
 
     `tolerance` is the ratio for HPAs that set none themselves; 0 where it is unknown.
     """
-    plain = as_mapping(source)
     metadata = mapping_at(plain, "metadata")
     given = {key: _without_nulls(plain.get(key)) or {} for key in ("spec", "status")}
     name, namespace = _text(metadata, "name"), _text(metadata, "namespace") or "default"

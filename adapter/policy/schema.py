@@ -18,7 +18,6 @@ Rules = Mapping[str, Sequence[Callable[[Any], bool]]]
 """The rules of each part of a schema by its path (`spec.metrics[].query`), in the order in which the CRD has them."""
 
 SPEC: Schema = msgspec.json.decode((Path(__file__).parent / "schema.json").read_bytes())
-_MOST_GUESSES = 20
 _INDEX = re.compile(r"\[\d+\]")
 
 
@@ -37,8 +36,7 @@ def conform(schema: Schema, value: Any, path: str, rules: Rules, faults: list[Fa
         return None
     if value is not None and len(faults) == before:
         written = schema.get("x-kubernetes-validations", ())
-        tried = (_is_never_right,) if is_former(schema) else rules.get(_INDEX.sub("[]", path), ())
-        for rule, holds in zip(written, tried, strict=True):
+        for rule, holds in zip(written, rules.get(_INDEX.sub("[]", path), ()), strict=True):
             if not holds(value):
                 is_part = isinstance(value, dict | list)
                 place = f"{path}{rule.get('fieldPath', '')}"
@@ -46,28 +44,17 @@ def conform(schema: Schema, value: Any, path: str, rules: Rules, faults: list[Fa
     return value
 
 
-def is_former(schema: Schema) -> bool:
-    """Whether a field has another name now: its only rule refuses any value, and says the new name."""
-    return [rule["rule"] for rule in schema.get("x-kubernetes-validations", ())] == ["false"]
-
-
-def _is_never_right(_: object) -> bool:
-    return False
-
-
 def _mapping(schema: Schema, value: Any, path: str, rules: Rules, faults: list[Fault]) -> dict[str, Any] | None:
     if not isinstance(value, Mapping):
         faults.append(Fault(path, value, "write a mapping of keys"))
         return None
-    fields, found, guesses = schema["properties"], {}, 0
+    fields, found = schema["properties"], {}
     for key, item in value.items():
         if key in fields:
             found[key] = item
             continue
-        guesses += 1  # a suggestion takes time to find; further ones would not be read
-        meant = closest(str(key), fields) if guesses <= _MOST_GUESSES else ""
-        known = ", ".join(sorted(name for name, field in fields.items() if not is_former(field)))
-        faults.append(Fault(f"{path}.{key}", item, f"unknown field{meant}; known are {known}"))
+        advice = f"unknown field{closest(str(key), fields)}; known are {', '.join(sorted(fields))}"
+        faults.append(Fault(f"{path}.{key}", item, advice))
     for key in schema.get("required", ()):
         if found.get(key) is None:
             needed = fields[key]["description"].partition(". ")[0]

@@ -6,7 +6,7 @@ has in CEL; tests compare both.
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
@@ -18,7 +18,7 @@ from cronsim import CronSim, CronSimError
 from adapter.load.quantity import NANO, QuantityError, parse_quantity
 from adapter.load.spec import Algorithm, Policy, Strategy
 from adapter.load.states import KUBERNETES
-from adapter.policy.documents import PolicyError, PolicyMetadata, Source, as_mapping, mapping_at, type_fault
+from adapter.policy.documents import PolicyError, PolicyMetadata, mapping_at, type_fault
 from adapter.policy.schema import SPEC, Rules, conform
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
@@ -31,13 +31,16 @@ HOLD_UNTIL = f"{GROUP}/hold-until"
 
 MOST_REPLICAS = 2**31 - 1
 _LONGEST_LABEL = 63
-_LARGEST_RATIO = 10
+_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"(?!pods$)[a-z0-9]([-a-z0-9_]*[a-z0-9])?", re.ASCII)
+_RANGE = re.compile(r"([0-9]+)-([0-9]+)")
+_TO_SUNDAY = re.compile(r"(MON|TUE|WED|THU|FRI|SAT|[1-7])-SUN", re.IGNORECASE)
 _TOLERANCE = {Strategy.WATERMARK: Fraction(1, 100), Strategy.RATIO: Fraction(1, 10), Strategy.STEP: Fraction(0)}
 _COOLDOWN = {Strategy.STEP: {"up": 180, "down": 300}}
 _STEP = {"tolerance": 15, "toleranceUnit": "Points", "down": 2}
 _CAPITAL = re.compile("([A-Z])")
 _MARKS = ("highWatermark", "lowWatermark", "target")
+_OF_KEYS = ("apiVersion", "kind", "metadata", "spec", "status")
 _ATTRIBUTES = {
     "scaleUpSeconds": "up",
     "scaleDownSeconds": "down",
@@ -59,24 +62,23 @@ _ATTRIBUTES = {
 Object = Mapping[str, Any]
 
 
-def parse_policy(source: Source) -> Policy:
+def parse_policy(document: Object) -> Policy:
     """Read a policy, with every default filled in. Raises PolicyError with every fault."""
-    document, faults = as_mapping(source), list[Fault]()
+    faults = list[Fault]()
     given = _metadata(document, faults)
     spec: dict[str, Any] = {}
     if document.get("spec") is None:
         faults.append(Fault("spec", None, "Required value: write the policy's spec"))
     else:
         spec = conform(SPEC, document["spec"], "spec", RULES, faults) or {}
-    for index, schedule in enumerate(spec.get("schedules", ())):
-        _judge_times(schedule or {}, f"spec.schedules[{index}]", faults)
+    faults = faults or [*_wrong_times(spec)]
     if faults:
         raise PolicyError(faults, f"policy {given['namespace']}/{given['name']}".rstrip("/"))
     delay, strategy = spec.pop("delay", {}), Strategy(spec["strategy"])
     for metric in spec["metrics"]:
         metric["delay"] = {} if metric.get("floor") else delay | metric.get("delay", {})
         # Nano-units, rounded up as the API server rounds quantities.
-        metric |= {key: Fraction(math.ceil(_number(metric[key]) * NANO)) for key in _MARKS if key in metric}
+        metric |= {key: Fraction(math.ceil(_number(value) * NANO)) for key, value in _marks(metric).items()}
         of = metric["query"] if "query" in metric else {"resource": metric["resource"]["name"]} | metric["resource"]
         metric |= {key: of[key] for key in ("resource", "relativeTo", "containers") if key in of}
     for schedule in spec.get("schedules", ()):
@@ -89,12 +91,13 @@ def parse_policy(source: Source) -> Policy:
 
 def _metadata(document: Object, faults: list[Fault]) -> dict[str, Any]:
     """The part of a policy that its metadata gives."""
-    for key, value in document.items():
-        expected = {"apiVersion": API_VERSION, "kind": KIND}.get(key)
-        if expected and value not in (None, "", expected):
-            faults.append(Fault(key, value, f"must be {expected}"))
-        elif key not in {"apiVersion", "kind", "metadata", "spec", "status"}:
-            faults.append(Fault(str(key), value, "unknown field; known are apiVersion, kind, metadata, spec, status"))
+    known = ", ".join(_OF_KEYS)
+    faults += [
+        Fault(str(key), document[key], f"unknown field; known are {known}") for key in document if key not in _OF_KEYS
+    ]
+    for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
+        if (document.get(key) or expected) != expected:
+            faults.append(Fault(key, document[key], f"must be {expected}"))
     written = {key: value for key, value in mapping_at(document, "metadata").items() if value is not None}
     metadata, text = PolicyMetadata(), mapping_at(written, "annotations").get(HOLD_UNTIL)
     try:
@@ -113,6 +116,20 @@ def _metadata(document: Object, faults: list[Fault]) -> dict[str, Any]:
     return {**given, "generation": metadata.generation, "hold_until": until}
 
 
+def _wrong_times(spec: Object) -> Iterator[Fault]:
+    """What the CRD cannot judge of schedules: their time zones, and whether they ever begin."""
+    for index, schedule in enumerate(spec.get("schedules", ())):
+        place, zone, cron = f"spec.schedules[{index}]", schedule["timeZone"], schedule["cron"]
+        try:
+            ZoneInfo(zone)
+        except (ValueError, OSError, LookupError):
+            advice = "is not a time zone; write a name of the IANA database, such as Asia/Shanghai"
+            yield Fault(f"{place}.timeZone", zone, advice)
+        if next(CronSim(cron, _LONG_AGO), None) is None:
+            advice = "invalid cron expression: no date matches it; write five fields, such as 0 11 * * 1-5"
+            yield Fault(f"{place}.cron", cron, advice)
+
+
 def _attributes(value: Any) -> Any:
     """Fields by their attributes in `adapter.load.spec`."""
     if isinstance(value, list):
@@ -123,36 +140,25 @@ def _attributes(value: Any) -> Any:
     return {names[key]: _attributes(item) for key, item in value.items()}
 
 
-def _judge_times(schedule: Object, place: str, faults: list[Fault]) -> None:
-    """What the CRD cannot judge of a schedule that has no other fault: the time zone, and whether it ever begins."""
-    if any(fault.path.startswith(place) for fault in faults):
-        return
-    try:
-        ZoneInfo(schedule["timeZone"])
-    except (ValueError, OSError, LookupError):
-        advice = "is not a time zone; write a name of the IANA database, such as Asia/Shanghai"
-        faults.append(Fault(f"{place}.timeZone", schedule["timeZone"], advice))
-    if next(CronSim(schedule["cron"], datetime(2000, 1, 1, tzinfo=UTC)), None) is None:
-        advice = "invalid cron expression: no date matches it; write five fields, such as 0 11 * * 1-5"
-        faults.append(Fault(f"{place}.cron", schedule["cron"], advice))
-
-
 def _number(value: Any) -> Fraction:
     """An amount exactly, a percentage as a ratio: the number that the CRD's rules compute. Raises QuantityError."""
     return parse_quantity(str(value).replace("%", "e-2"))
 
 
-def _within(value: Any, least: float, most: float, *, below: bool = False) -> bool:
-    """Whether an amount is a quantity from `least` to `most`; `below`: less than that."""
+def _is_from(least: float, value: Any, most: float = math.inf) -> bool:
+    """Whether an amount is a quantity from `least` to `most`."""
     try:
-        number = _number(value)
+        return least <= _number(value) <= most
     except QuantityError:
         return False
-    return least <= number < most if below else least <= number <= most
 
 
-def _is_quantity(value: Any) -> bool:
-    return _within(value, -math.inf, math.inf)
+def _is_mark(value: Any) -> bool:
+    return _is_from(0, value, 2**60) and _number(value) > 0
+
+
+def _marks(metric: Object) -> dict[str, Any]:
+    return {key: metric[key] for key in _MARKS if key in metric}
 
 
 def _is_share(metric: Object) -> bool:
@@ -160,75 +166,67 @@ def _is_share(metric: Object) -> bool:
     return any("relativeTo" in metric.get(key, {}) for key in ("resource", "query"))
 
 
-def _marks(metric: Object) -> Mapping[str, Any]:
-    return {key: metric[key] for key in _MARKS if key in metric}
+def _has_marks_of(strategy: Strategy, metric: Object) -> bool:
+    return "target" not in metric if strategy == Strategy.WATERMARK else [*_marks(metric)] == ["target"]
 
 
-def _converges(spec: Object, towards: str) -> bool:
+def _is_floor(metric: Object) -> bool:
+    """Whether a floor has what a floor needs, and nothing else."""
+    has_load = not metric.keys().isdisjoint({"highWatermark", "target"})
+    return has_load and "query" in metric and not _is_share(metric) and not metric.keys() & {"lowWatermark", "delay"}
+
+
+def _converges(spec: Object) -> bool:
     """Whether a metric has the watermark that the count is to converge towards."""
-    key = f"{towards.lower()}Watermark"
-    return spec.get("convergeTowards") != towards or any(key in one and not one.get("floor") for one in spec["metrics"])
+    key = f"{spec.get('convergeTowards', '').lower()}Watermark"
+    is_found = any(key in one and not one.get("floor") for one in spec["metrics"])
+    return "convergeTowards" not in spec or (is_found and spec["strategy"] == Strategy.WATERMARK)
 
 
-def _leaves_band(spec: Object) -> bool:
-    """Whether step.tolerance of strategy Step is less than each target."""
-    step = _STEP | spec.get("step", {})
+def _in_steps(rule: Callable[[Object, Object], bool]) -> Callable[[Any], bool]:
+    """A rule of strategy Step: on the spec, and on the parameters of its steps."""
+    return lambda spec: spec["strategy"] != Strategy.STEP or rule(spec, _STEP | spec.get("step", {}))
+
+
+def _leaves_band(spec: Object, step: Object) -> bool:
+    """Whether step.tolerance is less than each target."""
     if step["toleranceUnit"] == "Percent":
         return int(step["tolerance"]) < 100
     targets = [one for one in spec["metrics"] if "target" in one and not one.get("floor")]
     return all(_number(one["target"]) > Fraction(step["tolerance"], 100 if _is_share(one) else 1) for one in targets)
 
 
-def _has_five(cron: str) -> bool:
-    return len([field for field in cron.split(" ") if field]) == len(cron.split()) == 5
-
-
-def _ends_after_begin(cron: str) -> bool:
-    """Whether every range of a cron expression ends after it begins."""
-    spans = re.findall(r"([0-9]+)-([0-9]+)", cron)
-    return all(int(first) <= int(last) for first, last in spans) and not _TO_SUNDAY.search(cron)
-
-
 def _is_cron(cron: str) -> bool:
+    """Whether it has five fields, none of them a range that ends before it begins."""
     try:
-        CronSim(cron, datetime(2000, 1, 1, tzinfo=UTC))
+        CronSim(cron, _LONG_AGO)
     except CronSimError:
         return False
-    return True
+    is_spaced = len([field for field in cron.split(" ") if field]) == len(cron.split()) == 5
+    spans = _RANGE.findall(cron)
+    return is_spaced and all(int(first) <= int(last) for first, last in spans) and not _TO_SUNDAY.search(cron)
 
 
-_TO_SUNDAY = re.compile(r"(MON|TUE|WED|THU|FRI|SAT|[1-7])-SUN", re.IGNORECASE)
-_MARK: Sequence[Callable[[Any], bool]] = (
-    _is_quantity,
-    lambda mark: not _is_quantity(mark) or _number(mark) > 0,
-    lambda mark: not _is_quantity(mark) or _number(mark) <= 2**60,
-)
 RULES: Rules = {
     "spec": (
-        lambda spec: spec["algorithm"] != Algorithm.ABSOLUTE or not any(map(_is_share, spec["metrics"])),
-        lambda spec: _converges(spec, "Low"),
-        lambda spec: spec["strategy"] == Strategy.WATERMARK or "convergeTowards" not in spec,
-        lambda spec: spec["strategy"] != Strategy.WATERMARK or not any("target" in one for one in spec["metrics"]),
         lambda spec: (
-            spec["strategy"] == Strategy.WATERMARK or all([*_marks(one)] == ["target"] for one in spec["metrics"])
+            spec["algorithm"] != Algorithm.ABSOLUTE
+            or (spec["strategy"] != Strategy.STEP and not any(map(_is_share, spec["metrics"])))
         ),
-        lambda spec: spec["strategy"] == Strategy.STEP or "step" not in spec,
-        lambda spec: spec["strategy"] != Strategy.STEP or "tolerance" not in spec,
-        lambda spec: spec["strategy"] != Strategy.STEP or spec["algorithm"] != Algorithm.ABSOLUTE,
-        lambda spec: (
-            spec["strategy"] != Strategy.STEP
-            or (_STEP | spec.get("step", {}))["toleranceUnit"] == "Percent"
-            or all("query" in one or _is_share(one) for one in spec["metrics"])
+        _converges,
+        lambda spec: all(_has_marks_of(spec["strategy"], one) for one in spec["metrics"]),
+        lambda spec: ("tolerance" if spec["strategy"] == Strategy.STEP else "step") not in spec,
+        _in_steps(
+            lambda spec, step: (
+                step["toleranceUnit"] == "Percent" or all("query" in one or _is_share(one) for one in spec["metrics"])
+            )
         ),
-        lambda spec: spec["strategy"] != Strategy.STEP or _leaves_band(spec),
-        lambda spec: (
-            spec["strategy"] != Strategy.STEP or spec["replicaMultiple"] <= (_STEP | spec.get("step", {}))["down"]
-        ),
-        lambda spec: _converges(spec, "High"),
+        _in_steps(_leaves_band),
+        _in_steps(lambda spec, step: spec["replicaMultiple"] <= step["down"]),
         lambda spec: not all(one.get("floor") for one in spec["metrics"]),
     ),
-    "spec.tolerance": (lambda amount: _within(amount, 0, 1, below=True),),
-    "spec.saturationFactor": (lambda amount: _within(amount, 1, _LARGEST_RATIO),),
+    "spec.tolerance": (lambda amount: _is_from(0, amount) and _number(amount) < 1,),
+    "spec.saturationFactor": (lambda amount: _is_from(1, amount, 10),),
     "spec.metrics[]": (
         lambda metric: ("resource" in metric) != ("query" in metric),
         lambda metric: bool(_marks(metric)),
@@ -237,39 +235,28 @@ RULES: Rules = {
             or _number(metric["lowWatermark"]) < _number(metric["highWatermark"])
         ),
         lambda metric: _is_share(metric) or not any(str(mark).endswith("%") for mark in _marks(metric).values()),
-        lambda metric: (
-            not _is_share(metric) or all(_number(mark) <= _LARGEST_RATIO for mark in _marks(metric).values())
-        ),
-        lambda metric: not metric.get("floor") or ("query" in metric and not _is_share(metric)),
-        lambda metric: (
-            not metric.get("floor")
-            or (bool(metric.keys() & {"highWatermark", "target"}) and "lowWatermark" not in metric)
-        ),
-        lambda metric: not metric.get("floor") or "delay" not in metric,
+        lambda metric: not _is_share(metric) or all(_is_from(0, mark, 10) for mark in _marks(metric).values()),
+        lambda metric: not metric.get("floor") or _is_floor(metric),
     ),
     "spec.metrics[].name": (lambda name: _NAME.fullmatch(name) is not None,),
     "spec.metrics[].query": (
-        lambda query: ("name" in query) != ("promQL" in query),
-        lambda query: ("promQL" in query) == ("server" in query),
-        lambda query: ("relativeTo" in query) == ("resource" in query),
-        lambda query: "containers" not in query or "relativeTo" in query,
+        lambda query: ("name" in query) != ("promQL" in query) == ("server" in query),
+        lambda query: (
+            ("relativeTo" in query) == ("resource" in query) and ("containers" not in query or "relativeTo" in query)
+        ),
     ),
-    **{f"spec.metrics[].{key}": _MARK for key in _MARKS},
+    **{f"spec.metrics[].{key}": (_is_mark,) for key in _MARKS},
     "spec.registry": (
-        lambda registry: registry["name"] == KUBERNETES or "service" in registry,
         lambda registry: (
-            registry["name"] != KUBERNETES
-            or not registry.keys() & {"service", "namespace", "group", "port", "podNameKey"}
+            "service" in registry
+            if registry["name"] != KUBERNETES
+            else registry.keys().isdisjoint({"service", "namespace", "group", "port", "podNameKey"})
         ),
     ),
     "spec.schedules[]": (
-        lambda schedule: bool(schedule.keys() & {"minReplicas", "maxReplicas"}),
+        lambda schedule: not schedule.keys().isdisjoint({"minReplicas", "maxReplicas"}),
         lambda schedule: schedule.get("minReplicas", 0) <= schedule.get("maxReplicas", MOST_REPLICAS),
     ),
-    "spec.schedules[].cron": (
-        _has_five,
-        lambda cron: not _has_five(cron) or _ends_after_begin(cron),
-        lambda cron: not _has_five(cron) or not _ends_after_begin(cron) or _is_cron(cron),
-    ),
+    "spec.schedules[].cron": (_is_cron,),
 }
 """Whether a part that is right by itself keeps each of the CRD's rules, in the order in which the CRD has them."""

@@ -29,7 +29,6 @@ from adapter.load import quantity
 from adapter.load.quantity import QuantityError
 from adapter.policy import status_memory
 from adapter.policy.documents import PolicyError
-from adapter.policy.hpa import parse_hpa
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries import kubernetes
 from adapter.registries.consul import read_entries
@@ -98,8 +97,7 @@ READERS = {
     "endpoint slice": Reader(watched(kubernetes.decode_listing), OBJECT, GOOD["slice"]),
     "scale": Reader(watched(decode_scale), OBJECT, GOOD["scale"]),
     "lease": Reader(leader_election.DECODER.decode, OBJECT, GOOD["lease"]),
-    "policy": Reader(parse_policy, (FaultyDocument,), GOOD["policy"]),
-    "hpa": Reader(parse_hpa, (FaultyDocument,), GOOD["hpa"]),
+    "policy": Reader(lambda body: parse_policy(decode(body, dict[str, Any])), OBJECT, GOOD["policy"]),
     "memory": Reader(
         lambda body: status_memory.from_status(Decoder(dict[str, Any]).decode(body)),
         (msgspec.MsgspecError, PolicyError),
