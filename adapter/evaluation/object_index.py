@@ -11,7 +11,7 @@ import msgspec
 
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
-from adapter.policy.documents import PolicyMetadata
+from adapter.policy.documents import Metadata
 from adapter.policy.hpa import CrossVersionReference, Hpa, parse_hpa
 from adapter.policy.linking import (
     MAX_POLICIES_PER_TARGET,
@@ -56,7 +56,7 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 class _Watched(msgspec.Struct, frozen=True):
-    metadata: PolicyMetadata = PolicyMetadata()
+    metadata: Metadata = Metadata()
     spec: msgspec.Raw = msgspec.Raw(b"null")
     status: _Status | None = None
 
@@ -86,7 +86,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
         fault=fault,
         memory=bytes(wire.status.memory) if wire.status is not None else b"",
         spec=spec,
-        created=metadata.created or "",
+        created=metadata.creation_timestamp,
     )
 
 

@@ -24,16 +24,24 @@ class PolicyError(FaultyDocument):
 _Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH)]
 
 
-class PolicyMetadata(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy's metadata."""
+class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The metadata of a policy or an HPA."""
 
     name: _Name = ""
     namespace: _Name = ""
     uid: _Name = ""
     generation: int = 0
-    created: str | None = msgspec.field(name="creationTimestamp", default=None)
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
+    resource_version: str = ""
+    creation_timestamp: str = ""
+    annotations: dict[str, str] = {}
+    managed_fields: Any = None
+
+
+def without_nulls(value: Any) -> Any:
+    """The value as the API server stores it: null is absent."""
+    if isinstance(value, dict):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def type_fault(error: msgspec.ValidationError) -> Fault:

@@ -12,9 +12,8 @@ import msgspec
 
 from adapter.load.quantity import NANO, parse_nano
 from adapter.load.spec import Bounds, HpaTolerance
-from adapter.policy.documents import PolicyError, mapping_at, type_fault
+from adapter.policy.documents import Metadata, PolicyError, mapping_at, type_fault, without_nulls
 from adapter.policy.watermark_policy import API_VERSION, KIND
-from adapter.runtime.faults import Fault
 
 DESIRED_REPLICAS = "desired_replicas"
 """The metric whose value is the replica count."""
@@ -34,22 +33,19 @@ _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 _Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
-class MetricSourceType(StrEnum):
-    """The type of a metric's source."""
-
-    OBJECT = "Object"
-    PODS = "Pods"
-    EXTERNAL = "External"
-    RESOURCE = "Resource"
-    CONTAINER_RESOURCE = "ContainerResource"
-
-
-class MetricTargetType(StrEnum):
-    """The type of a metric's target value."""
-
-    VALUE = "Value"
-    AVERAGE_VALUE = "AverageValue"
-    UTILIZATION = "Utilization"
+MetricSourceType = StrEnum(
+    "MetricSourceType",
+    {
+        "OBJECT": "Object",
+        "PODS": "Pods",
+        "EXTERNAL": "External",
+        "RESOURCE": "Resource",
+        "CONTAINER_RESOURCE": "ContainerResource",
+    },
+)
+MetricTargetType = StrEnum(
+    "MetricTargetType", {"VALUE": "Value", "AVERAGE_VALUE": "AverageValue", "UTILIZATION": "Utilization"}
+)
 
 
 class CrossVersionReference(NamedTuple):
@@ -201,58 +197,45 @@ class Hpa:
         return self.asks_for(policy) or any(metric.names(policy) for metric in self.metrics)
 
 
-def parse_hpa(plain: Mapping[str, Any], tolerance: Fraction = Fraction(0)) -> Hpa:
-    """Read the parts of an HPA that a policy needs. Raises PolicyError with the faults in them.
+def parse_hpa(document: Mapping[str, Any], tolerance: Fraction = Fraction(0)) -> Hpa:
+    """Read the parts of an HPA that a policy needs. Raises PolicyError with the first fault in them.
 
     `tolerance` is the ratio for HPAs that set none themselves; 0 where it is unknown.
     """
-    metadata = mapping_at(plain, "metadata")
-    given = {key: _without_nulls(plain.get(key)) or {} for key in ("spec", "status")}
-    name, namespace = _text(metadata, "name"), _text(metadata, "namespace") or "default"
-    target, title = _reference(mapping_at(plain, "spec", "scaleTargetRef")), f"HPA {namespace}/{name}".rstrip("/")
-    # References may have any form: `linking.reference_faults` judges them, so that the policy can report the fault.
-    required = {"metadata.name": name, "spec.scaleTargetRef.kind": target.kind, "spec.scaleTargetRef.name": target.name}
-    faults = [Fault(path, None, "is required") for path, text in required.items() if not text]
     try:
-        read = msgspec.convert(given, _Object, dec_hook=_quantity)
+        read = msgspec.convert(without_nulls(document), _Object, dec_hook=_hook)
     except msgspec.ValidationError as error:
-        raise PolicyError([*faults, type_fault(error)], title) from None
-    metrics = []
-    for index, metric in enumerate(read.spec.metrics):
-        try:
-            metrics.append(_metric(metric))
-        except ValueError as error:
-            faults.append(Fault(f"spec.metrics[{index}]", None, str(error)))
-    if faults:
-        raise PolicyError(faults, title)
-    spec, status, behavior = read.spec, read.status, read.spec.behavior or _Behavior()
+        named = mapping_at(document, "metadata")
+        title = f"HPA {named.get('namespace') or 'default'}/{named.get('name') or ''}".rstrip("/")
+        raise PolicyError([type_fault(error)], title) from None
+    metadata, spec, status, behavior = read.metadata, read.spec, read.status, read.spec.behavior or _Behavior()
     up, down = (
         tolerance if one.tolerance is None else one.tolerance for one in (behavior.scale_up, behavior.scale_down)
     )
+    metrics = tuple(metric.read for metric in spec.metrics)
     follows = any(metric.name == DESIRED_REPLICAS for metric in metrics)
+    last_scale, after = status.last_scale_time, status.desired_replicas
     return Hpa(
-        namespace=namespace,
-        name=name,
-        uid=_text(metadata, "uid"),
-        generation=metadata.get("generation") or 0,
-        resource_version=_text(metadata, "resourceVersion"),
-        target=target,
+        namespace=metadata.namespace or "default",
+        name=metadata.name,
+        uid=metadata.uid,
+        generation=metadata.generation,
+        resource_version=metadata.resource_version,
+        target=_reference(spec.scale_target_ref),
         bounds=Bounds(
             minimum=spec.min_replicas,
             maximum=spec.max_replicas,
-            last_scale=None if status.last_scale_time is None else status.last_scale_time.timestamp(),
+            last_scale=None if last_scale is None else last_scale.timestamp(),
             tolerance=HpaTolerance(up, down) if follows and (up or down) else None,
         ),
-        metrics=tuple(metrics),
+        metrics=metrics,
         scale_up=behavior.scale_up,
         scale_down=behavior.scale_down,
         scaling_active=next((one for one in status.conditions if one.type == "ScalingActive"), None),
-        managers=read_field_managers(metadata.get("managedFields")),
+        managers=read_field_managers(metadata.managed_fields),
         ambiguous=next((one.message for one in status.conditions if one.reason == "AmbiguousSelector"), ""),
         has_behavior=spec.behavior is not None,
-        last_step=None
-        if status.desired_replicas is None
-        else LastStep(status.current_replicas, status.desired_replicas),
+        last_step=None if after is None else LastStep(status.current_replicas, after),
     )
 
 
@@ -273,29 +256,9 @@ def read_field_managers(managed_fields: object) -> FieldManagers:
     return FieldManagers(owners, last)
 
 
-def _metric(metric: object) -> HpaMetric:
-    """A metric as autoscaling/v2 has it. Raises ValueError with what is wrong."""
-    kind = mapping_at({"": metric}, "").get("type")
-    if kind not in list(MetricSourceType):
-        raise ValueError(f"type {kind} is not supported; write one of {', '.join(MetricSourceType)}")
-    key = _key(kind)
-    source, target = mapping_at(metric, key), mapping_at(metric, key, "target")
-    name = _text(source if "Resource" in kind else mapping_at(source, "metric"), "name")
-    if not name:
-        raise ValueError(f"{key} needs the name of the metric")
-    of = MetricTargetType(target["type"]) if target.get("type") else None
-    is_percent = of is None or of is MetricTargetType.UTILIZATION
-    written = target.get("averageUtilization" if is_percent else _key(str(of)))
-    aim = None if written is None else int(written) if is_percent else parse_nano(str(written))
-    return HpaMetric(
-        kind=MetricSourceType(kind),
-        name=name,
-        described=_reference(mapping_at(source, "describedObject")) if kind == MetricSourceType.OBJECT else None,
-        match_labels=mapping_at(source, "metric", "selector", "matchLabels"),
-        target=of,
-        aim=aim,
-        container=_text(source, "container"),
-    )
+def _reference(written: Mapping[str, Any]) -> CrossVersionReference:
+    """A reference in any form: `linking.reference_faults` judges it, so that the policy can report the fault."""
+    return CrossVersionReference(*(str(written.get(key) or "") for key in ("apiVersion", "kind", "name")))
 
 
 def _key(name: str) -> str:
@@ -303,25 +266,33 @@ def _key(name: str) -> str:
     return f"{name[0].lower()}{name[1:]}"
 
 
-def _reference(written: Mapping[str, Any]) -> CrossVersionReference:
-    return CrossVersionReference(*(_text(written, key) for key in ("apiVersion", "kind", "name")))
+def _hook(kind: type, written: object) -> object:
+    """A metric, or a quantity, which the API server takes with quotes and without. Raises ValueError."""
+    return _Metric(written) if kind is _Metric else Fraction(parse_nano(str(written)), NANO)
 
 
-def _text(written: Mapping[str, Any], key: str) -> str:
-    """The text of this key; empty without one."""
-    return str(written.get(key) or "")
+class _Metric:
+    """A metric as autoscaling/v2 has it. Raises ValueError with what is wrong."""
 
-
-def _without_nulls(value: Any) -> Any:
-    """The value as the API server stores it: null is absent."""
-    if isinstance(value, dict):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return value
-
-
-def _quantity(_: type, written: object) -> Fraction:
-    """A quantity, which the API server takes with quotes and without. Raises QuantityError, a ValueError."""
-    return Fraction(parse_nano(str(written)), NANO)
+    def __init__(self, written: object) -> None:
+        kind = MetricSourceType(str(mapping_at({"": written}, "").get("type")))
+        key = _key(kind)
+        source, target = mapping_at(written, key), mapping_at(written, key, "target")
+        name = source.get("name") or mapping_at(source, "metric").get("name")
+        if not name:
+            raise ValueError(f"{key} needs the name of the metric")
+        of = MetricTargetType(target["type"]) if "type" in target else None
+        is_percent = of is MetricTargetType.UTILIZATION
+        aim = target.get("averageUtilization" if is_percent else _key(of)) if of else None
+        self.read = HpaMetric(
+            kind=kind,
+            name=str(name),
+            described=_reference(mapping_at(source, "describedObject")) if kind is MetricSourceType.OBJECT else None,
+            match_labels=mapping_at(source, "metric", "selector", "matchLabels"),
+            target=of,
+            aim=None if aim is None else int(aim) if is_percent else parse_nano(str(aim)),
+            container=str(source.get("container", "")),
+        )
 
 
 class _Part(msgspec.Struct, rename="camel", frozen=True):
@@ -334,12 +305,15 @@ class _Behavior(_Part, frozen=True):
 
 
 class _Spec(_Part, frozen=True):
+    scale_target_ref: dict[str, Any]
     max_replicas: _Positive
     min_replicas: _Count = 1
     behavior: _Behavior | None = None
-    metrics: Annotated[list[Any], _LIST] = []
+    metrics: Annotated[tuple[_Metric, ...], _LIST] = ()
 
     def __post_init__(self) -> None:
+        if not (self.scale_target_ref.get("kind") and self.scale_target_ref.get("name")):
+            raise ValueError("scaleTargetRef needs kind and name")
         if self.min_replicas > self.max_replicas:
             raise ValueError(f"minReplicas {self.min_replicas} must be at most maxReplicas {self.max_replicas}")
 
@@ -352,5 +326,10 @@ class _Status(_Part, frozen=True):
 
 
 class _Object(_Part, frozen=True):
+    metadata: Metadata
     spec: _Spec
-    status: _Status
+    status: _Status = _Status()
+
+    def __post_init__(self) -> None:
+        if not self.metadata.name:
+            raise ValueError("metadata needs a name")

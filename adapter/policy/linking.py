@@ -1,11 +1,8 @@
 """policy → HPA → scale target → pods: one pure implementation for the server, `check` and `decide`.
 
-A policy names an HPA of its own namespace, and that HPA its scale target. The API group, kind and name identify a
-target: Kubernetes serves one object under every version of its group, and the HPA controller maps a reference by group
-and kind alone. HPAs that name `apps/v1` and `apps/v1beta1` scale the same Deployment.
-
-An HPA's `scaleTargetRef` may name no kind or object at all: Kubernetes 1.36 holds `kind` and `name` to the rules of a
-path segment and `apiVersion` to at most one slash, so it admits `%61pps/v1` and `apps?x=1/v1`.
+A policy names an HPA of its own namespace, and that HPA its scale target. As the HPA controller does, API group, kind
+and name identify a target, whatever the version: HPAs that name `apps/v1` and `apps/v1beta1` scale the same Deployment.
+Kubernetes checks the parts of a reference as path segments only, so it admits `%61pps/v1` and `apps?x=1/v1`.
 """
 
 import re
@@ -35,28 +32,16 @@ NO_SCALE = (
 
 _SUBDOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 """A DNS-1123 subdomain: a group, and the name of every kind of object that Kubernetes itself or a definition brings."""
-_REFERENCE = (
-    (
-        "apiVersion",
-        re.compile(rf"(?:{_SUBDOMAIN}/)?[a-z](?:[-a-z0-9]{{0,61}}[a-z0-9])?"),
-        "is not a group and version of the Kubernetes API; write them as `kubectl api-resources` does: apps/v1",
-    ),
-    (
-        "kind",
-        re.compile(r"[A-Za-z](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?"),
-        "is not a kind (letters, digits, -; at most 63); write it as `kubectl api-resources` does: Deployment",
-    ),
-    (
-        "name",
-        re.compile(_SUBDOMAIN),
-        f"is not an object's name (small letters, digits, - and ., at most {MAX_NAME_LENGTH}); name the target",
-    ),
-)
-"""What the fields of a reference look like, and what to write."""
+_REFERENCE = {
+    "apiVersion": rf"(?:{_SUBDOMAIN}/)?[a-z](?:[-a-z0-9]{{0,61}}[a-z0-9])?",
+    "kind": r"[A-Za-z](?:[-A-Za-z0-9]{0,61}[A-Za-z0-9])?",
+    "name": _SUBDOMAIN,
+}
+"""What the fields of a reference look like."""
 
 _BY_REPLICA_SET = {"Deployment", "Rollout"}
-_OWNING = {"StatefulSet", "ReplicaSet", "ReplicationController"}
 _REPLICA_SETS = {"ReplicaSet", "ReplicationController"}
+_OWNING = {kind.lower() for kind in (*_BY_REPLICA_SET, *_REPLICA_SETS, "StatefulSet")}
 _UNSCALED = {"Job", "DaemonSet"}
 """Controllers whose pods no other kind of target owns. StatefulSets are not among them: operators scale by theirs."""
 
@@ -205,7 +190,7 @@ def target_pods(
 
 def owns_its_pods(kind: str) -> bool:
     """Whether pods of targets of this kind, in any case, are recognized by owner; of other kinds by selector alone."""
-    return kind.lower() in {owning.lower() for owning in _BY_REPLICA_SET | _OWNING}
+    return kind.lower() in _OWNING
 
 
 def owned_by(pod: Pod, target: Target) -> bool:
@@ -232,6 +217,9 @@ def _controls(target: Target, pod: Pod) -> bool:
 
 def reference_faults(*reference: str) -> Iterator[Fault]:
     """The faults of a reference to a scale target: of its apiVersion, kind and, if given, name."""
-    for value, (key, pattern, advice) in zip(reference, _REFERENCE, strict=False):
-        if len(value) > MAX_NAME_LENGTH or not pattern.fullmatch(value):
+    advice = (
+        "is not valid here; name the target as `kubectl api-resources` and `kubectl get` do: apps/v1, Deployment, web"
+    )
+    for value, (key, pattern) in zip(reference, _REFERENCE.items(), strict=False):
+        if len(value) > MAX_NAME_LENGTH or not re.fullmatch(pattern, value):
             yield Fault(f"spec.scaleTargetRef.{key}", value, advice)

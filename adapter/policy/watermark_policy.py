@@ -18,7 +18,7 @@ from cronsim import CronSim, CronSimError
 from adapter.load.quantity import NANO, QuantityError, parse_quantity
 from adapter.load.spec import Algorithm, Policy, Strategy
 from adapter.load.states import KUBERNETES
-from adapter.policy.documents import PolicyError, PolicyMetadata, mapping_at, type_fault
+from adapter.policy.documents import Metadata, PolicyError, mapping_at, type_fault, without_nulls
 from adapter.policy.schema import SPEC, Rules, conform
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
@@ -96,18 +96,18 @@ def _metadata(document: Object, faults: list[Fault]) -> dict[str, Any]:
         Fault(str(key), document[key], f"unknown field; known are {known}") for key in document if key not in _OF_KEYS
     ]
     for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
-        if (document.get(key) or expected) != expected:
+        if document.get(key, expected) not in ("", None, expected):
             faults.append(Fault(key, document[key], f"must be {expected}"))
-    written = {key: value for key, value in mapping_at(document, "metadata").items() if value is not None}
-    metadata, text = PolicyMetadata(), mapping_at(written, "annotations").get(HOLD_UNTIL)
+    metadata = Metadata()
     try:
-        metadata = msgspec.convert(written, PolicyMetadata)
+        metadata = msgspec.convert(without_nulls(mapping_at(document, "metadata")), Metadata)
     except msgspec.ValidationError as error:
         faults.append(type_fault(error).within("metadata"))
     else:
         if not 0 < len(metadata.name) <= _LONGEST_LABEL:
             label = f"a name of at most {_LONGEST_LABEL} characters, which is also used as a label value"
             faults.append(Fault("metadata.name", metadata.name or None, f"a policy needs {label}"))
+    text = metadata.annotations.get(HOLD_UNTIL)
     until = None if text is None else parse_time(text)
     if text is not None and until is None:
         advice = "is not a time with an offset, such as 2026-01-01T12:00:00Z; write one, or remove the annotation"

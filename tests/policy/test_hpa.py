@@ -140,7 +140,7 @@ def test_all_types_of_metrics_are_read() -> None:
 @pytest.mark.parametrize(
     ("change", "path"),
     [
-        ({"scaleTargetRef": None}, "spec.scaleTargetRef.kind"),
+        ({"scaleTargetRef": None}, "spec.scaleTargetRef"),
         ({"maxReplicas": None}, "spec.maxReplicas"),
         ({"maxReplicas": "many"}, "spec.maxReplicas"),
         ({"maxReplicas": 0}, "spec.maxReplicas"),
