@@ -96,19 +96,14 @@ def test_notes_say_what_comes_next_and_what_was_switched_on(cluster: ControlPlan
         return done.stdout.partition("NOTES:")[2]
 
     usual, everything, nothing = map(notes, (kit.DEFAULT, EVERYTHING, frozenset[str]()))
-    for word in (
+    always = (
         "apiservice/v1beta2.custom.metrics.k8s.io",
         "kubectl -n there exec",
         "kubectl delete customresourcedefinition",
-    ):
-        assert word in usual
-    for word in (
-        "external.metrics.k8s.io",
-        "fastScaleUp",
-        "deletionCost",
-        "hpaConfiguration",
-    ):
-        assert (word in usual, word in everything) == (False, True)
+    )
+    assert [word for word in always if word not in usual] == []
+    on = ("external.metrics.k8s.io", "fastScaleUp", "deletionCost", "hpaConfiguration")
+    assert [word for word in on if word in usual or word not in everything] == []
     assert ("There is no companion" in usual, "There is no companion" in nothing) == (False, True)
 
 
@@ -129,10 +124,7 @@ def shell(cluster: ControlPlane, script: str, folder: Path) -> str:
     path = ":".join([*map(str, tools), os.environ["PATH"]])
     homes = {key: str(folder / key) for key in ("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME")}
     environment = {**os.environ, **homes, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)}
-    script = script.replace("manifests/overlays/mine", str(folder / "mine")).replace(
-        " values.yaml", f" {folder}/values.yaml"
-    )
-    script = "\n".join(line for line in script.splitlines() if not line.startswith("kubectl wait"))
+    script = script.replace(" values.yaml", f" {folder}/values.yaml")
     done = subprocess.run(
         ["bash", "-euc", script], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
@@ -162,25 +154,36 @@ def _resources(cluster: ControlPlane) -> Iterator[tuple[str, Any]]:
                 yield from ((base, resource) for resource in version["resources"])
 
 
+RUNNABLE = EVERYTHING - {"certManager", "namespace", "quota"}
+"""All but cert-manager, which is not here to make a certificate, and what Helm has no need for."""
+INSTALL = commands("### With Helm", "```yaml").splitlines()[2]
+REMOVE = commands("## Remove", "With Helm").splitlines(keepends=True)
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{kit.NAMESPACE}/deployments/effective-load"
+DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/watermarkpolicies.effective-load.io"
+DEPENDENT = {"EndpointSlice", "Endpoints"}
+"""Kinds that controllers delete a moment after what they depend on."""
+
+
 class Running:
-    """Server and companion with the settings and the accounts of an installation, and a policy that they serve.
+    """Server and companion with the settings and the accounts of an installation."""
 
-    Without `policy` there is none: its definition takes 10 s more to go.
-    """
-
-    def __init__(self, cluster: ControlPlane, *, policy: bool = True) -> None:
-        self.cluster, self.policy, self.stack = cluster, policy, ExitStack()
+    def __init__(self, cluster: ControlPlane) -> None:
+        self.cluster, self.stack = cluster, ExitStack()
 
     def __enter__(self) -> Self:
         cluster, settings = self.cluster, self._settings()
         tokens = {name: cluster.token(kit.NAMESPACE, name) for name in ("effective-load", "effective-load-companion")}
         files = {name: cluster.kubeconfig_with_token(token, f"{name}-installed") for name, token in tokens.items()}
         self.adapter = AdapterProcess(cluster, settings, kubeconfig=files["effective-load"], register=False)
-        self._lead_to(self.adapter.port)
+        self.lead_to_it()
         self.stack.enter_context(self.adapter)
-        self._wait_available()
+        self.wait_available()
         self.stack.enter_context(CompanionProcess(cluster, settings, kubeconfig=files["effective-load-companion"]))
-        self._be_seen_to_write()
+        # What is written at run time is written.
+        secret = f"/api/v1/namespaces/{kit.NAMESPACE}/secrets/effective-load-tls"
+        cluster.client.wait_for(secret, lambda one: "tls.key" in one.get("data", {}), 30, "certificate")
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{kit.NAMESPACE}/leases/effective-load-companion"
+        cluster.client.wait_for(lease, lambda one: one.get("spec", {}).get("holderIdentity"), 30, "leader")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -190,9 +193,9 @@ class Running:
         """Upgrades the release; its settings reach the running server, as the kubelet brings it a ConfigMap."""
         self.cluster.client.delete(f"/api/v1/namespaces/{kit.NAMESPACE}/services/effective-load")  # it led elsewhere
         upgrade(self.cluster, folder, **settings)
-        self._lead_to(self.adapter.port)
+        self.lead_to_it()
         self.adapter.configure(self._settings())
-        self._wait_available()
+        self.wait_available()
 
     def _settings(self) -> dict[str, Any]:
         """Those of the ConfigMap, with addresses of this machine."""
@@ -201,129 +204,65 @@ class Running:
         settings["server"].pop("port", None)
         return {**settings, "telemetry": {"address": ""}}
 
-    def _wait_available(self) -> None:
+    def wait_available(self) -> None:
         for name in self._registered():
             self.cluster.wait_api_service(name)
 
     def _registered(self) -> list[str]:
         return [name for name in SERVED if self.cluster.client.raw(f"{API_SERVICES}/{name}").status == 200]
 
-    def _lead_to(self, port: int) -> None:
+    def lead_to_it(self) -> None:
         """There is no network of pods: the Service leads to the process on this machine."""
+        port = self.adapter.port
         external = objects.external_service("effective-load", kit.NAMESPACE, port)["spec"]
         path = f"/api/v1/namespaces/{kit.NAMESPACE}/services/effective-load"
         self.cluster.client.patch(path, {"spec": {**external, "selector": None, "clusterIP": None, "clusterIPs": None}})
         for name in self._registered():
             self.cluster.client.patch(f"{API_SERVICES}/{name}", {"spec": {"service": {"port": port}}})
 
-    def _be_seen_to_write(self) -> None:
-        """Waits until all that is written at run time is written."""
-        client = self.cluster.client
-        secret = f"/api/v1/namespaces/{kit.NAMESPACE}/secrets/effective-load-tls"
-        client.wait_for(secret, lambda one: "tls.key" in one.get("data", {}), 30, "certificate")
-        lease = f"/apis/coordination.k8s.io/v1/namespaces/{kit.NAMESPACE}/leases/effective-load-companion"
-        client.wait_for(lease, lambda one: one.get("spec", {}).get("holderIdentity"), 30, "leader")
-        if self.policy:
-            client.apply(objects.namespace("shop"))
-            Workloads(self.cluster, "shop").policy("web", [cpu_watermarks("1200m", "400m")])
-            policy = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web"
-            client.wait_for(policy, lambda one: one.get("status"), 30, "status")
 
-
-def without_shop(cluster: ControlPlane, before: set[Name]) -> set[Name]:
-    """What is there beyond `before`, once controllers have deleted what depends on what was deleted."""
-    cluster.client.delete("/api/v1/namespaces/shop", wait=30)
-    left: set[Name] = set()
-
-    def only_documented() -> bool:
-        left.clear()
-        left.update(snapshot(cluster) - before)
-        return not {kind for kind, *_ in left} & {"Pod", "ReplicaSet", "EndpointSlice", "Endpoints", "Namespace"}
-
-    until(only_documented, 30, lambda: f"still there: {sorted(left)}")
-    return left
-
-
-RUNNABLE = EVERYTHING - {"certManager", "namespace", "quota"}
-"""All but cert-manager, which is not here to make a certificate, and what Helm has no need for."""
-
-
-@pytest.fixture
-def before(cluster: ControlPlane) -> set[Name]:
-    """What is there before an installation, without the namespace and the definition that another test left."""
-    cluster.client.delete(
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/watermarkpolicies.effective-load.io", wait=30
-    )
-    cluster.client.delete(f"/api/v1/namespaces/{kit.NAMESPACE}", wait=30)
-    return snapshot(cluster)
-
-
-def test_helm_uninstall_and_two_commands_leave_nothing_behind(
-    cluster: ControlPlane, before: set[Name], tmp_path: Path
-) -> None:
-    (tmp_path / "values.yaml").write_text(yaml.safe_dump(kit.values_of(RUNNABLE)))
-    said = shell(cluster, commands("### With Helm", "```yaml"), tmp_path)
-    assert "effective-load 0.1.0 serves custom.metrics.k8s.io and external.metrics.k8s.io" in said
-    remove = commands("## Remove", "With Helm").splitlines(keepends=True)
-    with Running(cluster):
-        shell(cluster, remove[0], tmp_path)
-
-        def kinds() -> set[str]:
-            return {kind for kind, _, name in snapshot(cluster) - before if name.startswith("effective-load")}
-
-        until(lambda: kinds() == {"Namespace"}, 30, lambda: str(kinds()))  # what it owned is collected later
-        assert cluster.client.list("/apis/effective-load.io/v1alpha1/watermarkpolicies")
-    shell(cluster, "".join(remove[1:]), tmp_path)
-    assert without_shop(cluster, before) == set()
+def upgrade(cluster: ControlPlane, folder: Path, **settings: Any) -> Object:
+    """Installs or upgrades a release with these settings, and what is on by default; returns the server's template."""
+    command = INSTALL.replace("install", "upgrade --install", 1)
+    values = merged(kit.values_of(kit.DEFAULT - {"quota"}), {"settings": settings})
+    (folder / "values.yaml").write_text(yaml.safe_dump(values))
+    cluster.client.apply(objects.namespace(kit.NAMESPACE))
+    shell(cluster, f"{command} --take-ownership", folder)
+    template: Object = cluster.client.get(DEPLOYMENT)["spec"]["template"]
+    return template
 
 
 def test_an_upgrade_replaces_the_pods_where_a_setting_changes_that_they_read_at_the_start(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
-    path = f"/apis/apps/v1/namespaces/{kit.NAMESPACE}/deployments/effective-load"
-
-    def template(**settings: Any) -> dict[str, Any]:
-        upgrade(cluster, tmp_path, **settings)
-        return dict(cluster.client.get(path)["spec"]["template"])
-
-    before = template()
-    assert template(resourceMetrics={"intervalSeconds": 15}, companion={"writesPerSecond": 20}) == before
-    assert template(server={"externalMetrics": True}) == before, "the server applies it while it runs"
-    after = template(kubernetes={"hpaTolerance": 0.2})
+    before = upgrade(cluster, tmp_path)
+    assert upgrade(cluster, tmp_path, resourceMetrics={"intervalSeconds": 15}) == before
+    assert upgrade(cluster, tmp_path, server={"externalMetrics": True}) == before, "the server applies it while it runs"
+    after = upgrade(cluster, tmp_path, kubernetes={"hpaTolerance": 0.2})
     assert after["metadata"]["annotations"] != before["metadata"]["annotations"]
     assert after["spec"] == before["spec"]
-    shell(cluster, commands("## Remove", "With Helm").splitlines()[0], tmp_path)
-
-
-def upgrade(cluster: ControlPlane, folder: Path, **settings: Any) -> None:
-    """Installs or upgrades a release with these settings, and what is on by default."""
-    command = commands("### With Helm", "```yaml").splitlines()[2].replace("install", "upgrade --install", 1)
-    values = merged(kit.values_of(kit.DEFAULT - {"quota"}), {"settings": settings})
-    (folder / "values.yaml").write_text(yaml.safe_dump(values))
-    cluster.client.apply(objects.namespace(kit.NAMESPACE))
-    shell(cluster, f"{command} --take-ownership", folder)
+    shell(cluster, REMOVE[0], tmp_path)
 
 
 def test_external_metrics_switched_on_in_a_running_release_keep_every_namespace_deletable(
-    cluster: ControlPlane, before: set[Name], tmp_path: Path
+    cluster: ControlPlane, tmp_path: Path
 ) -> None:
+    def end_a_namespace() -> None:
+        """A namespace ends only while every registered API describes itself."""
+        cluster.client.apply(objects.namespace("ends"))
+        cluster.client.delete("/api/v1/namespaces/ends", wait=30)
+
     upgrade(cluster, tmp_path)
-    with Running(cluster, policy=False) as running:
+    with Running(cluster) as running:
         assert cluster.client.raw(f"{API_SERVICES}/{EXTERNAL}").status == 404
         running.upgrade(tmp_path, server={"externalMetrics": True})
         assert cluster.client.get(f"{API_SERVICES}/{EXTERNAL}")["spec"]["caBundle"]
-        end_a_namespace(cluster)
+        end_a_namespace()
         running.adapter.configure({"server": {"externalMetrics": False}})  # its APIService is left, as by kustomize
         taken = 'effective_load_settings_reloads_total{result="taken"}'
         until(lambda: running.adapter.metric(taken) == 2, 30, running.adapter.logs)
-        end_a_namespace(cluster)
-        shell(cluster, commands("## Remove", "With Helm").splitlines()[0], tmp_path)
-
-
-def end_a_namespace(cluster: ControlPlane) -> None:
-    """Makes and deletes a namespace, which ends only while every registered API describes itself."""
-    cluster.client.apply(objects.namespace("ends"))
-    cluster.client.delete("/api/v1/namespaces/ends", wait=30)
+        end_a_namespace()
+        shell(cluster, REMOVE[0], tmp_path)
 
 
 def write_overlay(folder: Path) -> None:
@@ -331,24 +270,41 @@ def write_overlay(folder: Path) -> None:
     folder.mkdir()
     (item,) = [one for one in kit.overlay(RUNNABLE) if "settings.yaml" in one.get("data", {})]
     (folder / "settings.yaml").write_text(yaml.safe_dump(item))
-    components = [name for switch in sorted(RUNNABLE) for name in kit.SWITCHES[switch].components]
     there = os.path.relpath(ROOT / "manifests", folder)
-    overlay = {
-        "resources": [f"{there}/base"],
-        "components": [f"{there}/components/{name}" for name in components],
-        "patches": [{"path": "settings.yaml"}],
-    }
+    names = [name for switch in sorted(RUNNABLE) for name in kit.SWITCHES[switch].components]
+    components = [f"{there}/components/{name}" for name in names]
+    overlay = {"resources": [f"{there}/base"], "components": components, "patches": [{"path": "settings.yaml"}]}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
 
 
-@pytest.mark.usefixtures("before")
-def test_helm_takes_over_what_kustomize_applied(cluster: ControlPlane, tmp_path: Path) -> None:
+def test_helm_takes_over_what_kustomize_applied_and_its_removal_leaves_nothing_behind(
+    cluster: ControlPlane, tmp_path: Path
+) -> None:
+    cluster.client.delete(f"/api/v1/namespaces/{kit.NAMESPACE}", wait=30)  # of the tests before
+    cluster.client.delete(DEFINITION, wait=30)
+    before = snapshot(cluster)
     write_overlay(tmp_path / "mine")
     shell(cluster, f"kubectl apply -k {tmp_path}/mine", tmp_path)
+    first = cluster.client.get(DEPLOYMENT)["metadata"]["uid"]
     (tmp_path / "values.yaml").write_text(yaml.safe_dump(kit.values_of(RUNNABLE)))
-    path = f"/apis/apps/v1/namespaces/{kit.NAMESPACE}/deployments/effective-load"
-    first = cluster.client.get(path)["metadata"]["uid"]
-    install = commands("### With Helm", "```yaml").splitlines()[2]
-    shell(cluster, f"{install} --take-ownership", tmp_path)
-    taken = cluster.client.get(path)["metadata"]
+    said = shell(cluster, f"{INSTALL} --take-ownership", tmp_path)
+    assert "effective-load 0.1.0 serves custom.metrics.k8s.io and external.metrics.k8s.io" in said
+    taken = cluster.client.get(DEPLOYMENT)["metadata"]
     assert (taken["uid"], taken["labels"]["app.kubernetes.io/managed-by"]) == (first, "Helm")
+
+    def left() -> set[Name]:
+        return {one for one in snapshot(cluster) - before if one[0] not in DEPENDENT}
+
+    with Running(cluster):
+        cluster.client.apply(objects.namespace("shop"))
+        Workloads(cluster, "shop").policy("web", [cpu_watermarks("1200m", "400m")])
+        policy = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web"
+        cluster.client.wait_for(policy, lambda one: one.get("status"), 30, "status")
+        shell(cluster, REMOVE[0], tmp_path)
+        ours = lambda: {kind for kind, _, name in left() if name.startswith("effective-load")}  # noqa: E731
+        # Helm brings no quota, so it removes none; what it owned is collected later.
+        until(lambda: ours() == {"Namespace", "ResourceQuota"}, 30, lambda: str(ours()))
+        assert cluster.client.find(policy) is not None
+    shell(cluster, "".join(REMOVE[1:]), tmp_path)
+    cluster.client.delete("/api/v1/namespaces/shop", wait=30)
+    until(lambda: not left(), 30, lambda: f"still there: {sorted(left())}")

@@ -51,7 +51,8 @@ def test_values_of_a_workload_reach_its_pods_and_no_other() -> None:
         "extraEnv": [{"name": "HTTPS_PROXY", "value": "http://proxy:3128"}],
         "hostNetwork": True,
     }
-    default, changed = kit.rendered(), kit.rendered({"server": own})
+    # The platform gives the user.
+    changed = kit.rendered({"server": own, "podSecurityContext": dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))})
     spec = one(changed, "Deployment")["spec"]
     inner = spec["template"]["spec"]
     (container,) = inner["containers"]
@@ -59,8 +60,10 @@ def test_values_of_a_workload_reach_its_pods_and_no_other() -> None:
     assert container["resources"]["requests"] == {"cpu": "1", "memory": "192Mi"}
     assert (inner["tolerations"], container["env"][-1:]) == (own["tolerations"], own["extraEnv"])
     assert (inner["hostNetwork"], inner["dnsPolicy"]) == (True, "ClusterFirstWithHostNet")
-    companions = [one(objects, "Deployment", "effective-load-companion") for objects in (default, changed)]
-    assert companions[0] == companions[1]
+    of_both = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    companion, usual = (pod(objects, "effective-load-companion") for objects in (changed, kit.rendered()))
+    assert (inner["securityContext"], companion.pop("securityContext")) == (of_both, of_both)
+    assert companion == {key: value for key, value in usual.items() if key != "securityContext"}
 
 
 def test_rights_are_bound_in_the_namespaces_that_are_watched_and_the_rest_in_the_cluster() -> None:
@@ -82,14 +85,6 @@ def test_rights_are_bound_in_the_namespaces_that_are_watched_and_the_rest_in_the
     assert in_the_cluster == {
         "effective-load-authorization", "effective-load-hpa-controller", "effective-load-upstreams",
     }  # fmt: skip
-
-
-def test_no_user_is_fixed_where_the_platform_gives_one() -> None:
-    nobody = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))
-    objects = kit.rendered({"podSecurityContext": nobody})
-    for name in ("effective-load", "effective-load-companion"):
-        context = pod(objects, name)["securityContext"]
-        assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
 def test_an_existing_certificate_is_served_and_no_right_to_write_one_is_left() -> None:
@@ -119,15 +114,6 @@ def test_ports_of_the_settings_are_those_of_containers_and_network_policies() ->
     }
     assert opened["effective-load-from-control-plane"][0]["ports"] == [{"port": 7443}, {"port": 9090}]
     assert opened["effective-load-from-monitoring"][0]["ports"] == [{"port": 9090}]
-
-
-def test_the_definition_is_kept_when_the_release_goes_unless_that_is_switched_off() -> None:
-    name = "watermarkpolicies.effective-load.io"
-    kept, not_kept = (
-        one(kit.rendered({"crds": {"keep": keep}}), "CustomResourceDefinition", name) for keep in (True, False)
-    )
-    assert kept["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    assert "annotations" not in not_kept["metadata"]
 
 
 @pytest.mark.parametrize(

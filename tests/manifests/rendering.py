@@ -100,15 +100,17 @@ def identity(item: Object) -> tuple[str, str, str]:
     return item["kind"], item["metadata"].get("namespace", ""), item["metadata"]["name"]
 
 
-def rules_of(account: str, objects: Iterable[Object], roles: Iterable[Object] = ()) -> Iterator[dict[str, Any]]:
-    """The rules of all roles that these objects bind to an account; further roles may be elsewhere."""
-    known = {identity(item): item for item in [*roles, *objects]}
-    for item in objects:
-        if item["kind"].endswith("RoleBinding") and account in {subject["name"] for subject in item["subjects"]}:
+def grants(objects: Iterable[Object]) -> Iterator[tuple[str, str, Object]]:
+    """What the roles among these objects grant: the account, the namespace (empty: all), the rule.
+
+    Of a role of Kubernetes' own only its name is known.
+    """
+    found = {identity(item): item for item in objects}
+    for (kind, namespace, _), item in found.items():
+        if kind.endswith("RoleBinding"):
             role = item["roleRef"]
-            yield from known.get((role["kind"], item["metadata"].get("namespace", ""), role["name"]), {}).get(
-                "rules", []
-            )
+            known = found.get((role["kind"], namespace, role["name"]), {"rules": [{"role": role["name"]}]})
+            yield from ((one["name"], namespace, rule) for one in item["subjects"] for rule in known["rules"])
 
 
 def _patched(objects: list[Object], change: Object, target: Mapping[str, str]) -> list[Object]:

@@ -1,7 +1,7 @@
 """The right to patch pods is wider than what the companion writes; an admission policy restricts it."""
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -60,18 +60,13 @@ def test_the_companion_marks_a_pod_and_removes_its_mark(cluster: Confined, a_pod
     assert found["metadata"]["annotations"] == {"example.com/team": "shop"}
 
 
-def test_a_pod_without_any_annotation_is_marked_too(cluster: Confined) -> None:
+def test_a_pod_without_any_annotation_is_marked_and_a_cost_changed_by_others_stays(cluster: Confined) -> None:
     item = pod(cluster.namespace, f"bare-{secrets.token_hex(4)}")
     del item["metadata"]["annotations"]
     path = cluster.admin.path(cluster.admin.create(item))
     assert applied(cluster, path, MARKED)["metadata"]["annotations"] == MARKED
-    assert "annotations" not in applied(cluster, path, {})["metadata"]
-
-
-def test_a_mark_is_removed_and_a_cost_changed_by_others_stays(cluster: Confined, a_pod: str) -> None:
-    applied(cluster, a_pod, MARKED)
-    cluster.admin.patch(a_pod, costs({COST: "9"}))
-    assert own(applied(cluster, a_pod, {})) == {COST: "9"}
+    cluster.admin.patch(path, costs({COST: "9"}))
+    assert own(applied(cluster, path, {})) == {COST: "9"}
 
 
 def test_a_pod_of_half_a_megabyte_is_compared_within_the_policys_budget(cluster: Confined) -> None:
@@ -85,17 +80,13 @@ def test_a_pod_of_half_a_megabyte_is_compared_within_the_policys_budget(cluster:
 
 FOREIGN: list[tuple[str, Any, str]] = [
     ("metadata.labels", {"metadata": {"labels": {"app": "other"}}}, "merge"),
-    ("metadata.labels", {"metadata": {"labels": None}}, "merge"),
     ("metadata.finalizers", {"metadata": {"finalizers": ["example.com/stay"]}}, "merge"),
     ("metadata.ownerReferences", {"metadata": {"ownerReferences": None}}, "merge"),
     ("annotation example.com/other", costs({"example.com/other": "x"}), "merge"),
     ("annotation example.com/team", costs({"example.com/team": "mine"}), "merge"),
-    ("annotation example.com/team", costs({"example.com/team": None}), "merge"),
     ("annotation example.com/team", {"metadata": {"annotations": None}}, "merge"),
     ("annotation effective-load.io/pulled-out", costs({**MARKED, "effective-load.io/pulled-out": "true"}), "merge"),
     ("spec", [{"op": "replace", "path": "/spec/containers/0/image", "value": "mine:1"}], "json"),
-    ("spec", {"spec": {"activeDeadlineSeconds": 1}}, "merge"),
-    ("spec", [{"op": "add", "path": "/spec/tolerations/-", "value": {"operator": "Exists"}}], "json"),
     ("spec, metadata.labels", {"spec": {"activeDeadlineSeconds": 1}, "metadata": {"labels": {"a": "b"}}}, "merge"),
 ]
 
@@ -118,12 +109,10 @@ def test_any_other_patch_of_a_pod_is_rejected_with_the_field(
     ("a_pod", "notes"),
     [
         ({}, {COST: "-5", MARK: "true"}),
-        ({}, {COST: "2147483647", MARK: "true"}),
         ({}, {COST: LOWEST}),
         ({}, {COST: LOWEST, MARK: "yes"}),
         ({COST: "7"}, MARKED),
         ({COST: "7"}, {COST: None}),
-        ({COST: "7"}, {COST: LOWEST}),
         ({COST: LOWEST}, {COST: None}),
         ({COST: "7", MARK: "true"}, {COST: LOWEST}),
         ({COST: "7", MARK: "true"}, {COST: None, MARK: None}),
@@ -145,44 +134,39 @@ def test_a_pod_with_a_cost_of_others_is_not_marked(cluster: Confined, a_pod: str
     assert "only together with the cost" in cluster.refusal(a_pod, costs({MARK: "true"}))
 
 
+LABELS = {"metadata": {"labels": {"a": "b"}}}
+NODE = {"apiVersion": "v1", "kind": "Binding", "target": {"kind": "Node", "name": "node"}}
+
+
 @pytest.mark.parametrize(
-    ("request_of", "says"),
+    ("method", "path", "body", "says"),
     [
-        (lambda path: ("DELETE", path, None), "DELETE of pods"),
-        (lambda path: ("DELETE", path.rpartition("/")[0], None), "DELETE of pods"),
-        (lambda path: ("PATCH", f"{path}/status", {"status": {"phase": "Failed"}}), "UPDATE of pods/status"),
-        (
-            lambda path: ("PATCH", f"{path}/ephemeralcontainers", {"metadata": {"labels": {"a": "b"}}}),
-            "ephemeralcontainers",
-        ),
-        (lambda path: ("PATCH", f"{path}/resize", {"metadata": {"labels": {"a": "b"}}}), "UPDATE of pods/resize"),
-        (lambda path: ("POST", f"{path}/eviction", eviction(path)), "CREATE of pods/eviction"),
-        (lambda path: ("POST", f"{path}/binding", bound(path)), "CREATE of pods/binding"),
-        (lambda path: ("POST", f"{path.rsplit('/', 2)[0]}/bindings", bound(path)), "CREATE of bindings"),
-        (lambda path: ("GET", f"{path}/exec?command=sh", None), "CONNECT of pods/exec"),
-        (lambda path: ("GET", f"{path}/proxy/", None), "CONNECT of pods/proxy"),
-        (lambda path: ("POST", path.rpartition("/")[0], pod(path.split("/")[4], "new")), "CREATE of pods"),
+        ("DELETE", "{pod}", None, "DELETE of pods"),
+        ("DELETE", "{pods}", None, "DELETE of pods"),
+        ("PATCH", "{pod}/status", {"status": {"phase": "Failed"}}, "UPDATE of pods/status"),
+        ("PATCH", "{pod}/ephemeralcontainers", LABELS, "ephemeralcontainers"),
+        ("PATCH", "{pod}/resize", LABELS, "UPDATE of pods/resize"),
+        ("POST", "{pod}/eviction", {"apiVersion": "policy/v1", "kind": "Eviction"}, "CREATE of pods/eviction"),
+        ("POST", "{pod}/binding", NODE, "CREATE of pods/binding"),
+        ("POST", "{namespace}/bindings", NODE, "CREATE of bindings"),
+        ("GET", "{pod}/exec?command=sh", None, "CONNECT of pods/exec"),
+        ("GET", "{pod}/proxy/", None, "CONNECT of pods/proxy"),
+        ("POST", "{pods}", pod("", "new"), "CREATE of pods"),
     ],
 )
 def test_no_other_request_for_pods_is_admitted_even_with_every_right(
-    cluster: Confined, a_pod: str, request_of: Callable[[str], tuple[str, str, Any]], says: str
+    cluster: Confined, a_pod: str, method: str, path: str, body: Any, says: str
 ) -> None:
     before = cluster.admin.get(a_pod)
-    answer = cluster.ask(*request_of(a_pod))
+    pods, _, name = a_pod.rpartition("/")
+    if method == "POST":
+        body = body | {"metadata": {"name": name, **body.get("metadata", {}), "namespace": cluster.namespace}}
+    answer = cluster.ask(method, path.format(pod=a_pod, pods=pods, namespace=pods.rpartition("/")[0]), body)
     assert answer.status == 403
     message = answer.json()["message"]
     assert "may change two annotations of pods, and nothing else of them; this is" in message
     assert says in message
     assert cluster.admin.get(a_pod) == before
-
-
-def eviction(path: str) -> Object:
-    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta(path.split("/")[4], path.split("/")[6])}
-
-
-def bound(path: str) -> Object:
-    head = meta(path.split("/")[4], path.split("/")[6])
-    return {"apiVersion": "v1", "kind": "Binding", "metadata": head, "target": {"kind": "Node", "name": "node"}}
 
 
 # --- who is meant ---

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
+from adapter.settings import CompanionFeatures
 from lab.harness import binaries
-from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render, render_with, rules_of
+from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render, render_with
 
 BASE = MANIFESTS / "base"
 DEFAULT = MANIFESTS / "overlays" / "default"
@@ -20,7 +21,6 @@ ALL = sorted((path.name for path in (MANIFESTS / "components").iterdir()), key=l
 EACH = pytest.mark.parametrize("folder", [BASE, DEFAULT, EXTERNAL, EXAMPLE], ids=["base", "default", "external", "own"])
 KUBECTL = shutil.which("kubectl") or str(binaries.path_of("kubectl"))
 WITH_KUBECTL = pytest.mark.skipif(not Path(KUBECTL).exists(), reason="kubectl, which brings kustomize, is not here")
-WRITES = {"create", "update", "patch", "delete", "deletecollection", "*"}
 
 
 def found(folder: Path = BASE) -> dict[tuple[str, str, str], Object]:
@@ -33,11 +33,6 @@ def kustomized(folder: Path, **kustomization: Any) -> list[Object]:
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
     answer = subprocess.run([KUBECTL, "kustomize", str(folder)], capture_output=True, check=True)
     return [one for one in yaml.safe_load_all(answer.stdout) if one]
-
-
-def server_rules(folder: Path) -> list[dict[str, Any]]:
-    """The rules of all roles bound to the server's account."""
-    return list(rules_of("effective-load", render(folder)))
 
 
 def test_every_file_of_the_manifests_is_used() -> None:
@@ -103,37 +98,22 @@ def test_the_rendering_of_all_components_together_is_that_of_kustomize(tmp_path:
     assert theirs == {identity(item): item for item in render_with(BASE, ALL)}
 
 
-# --- rights ---
+# --- the pods; what their accounts may do is recorded in tests/recorded/rights.txt ---
+
+SERVER, COMPANION = "effective-load", "effective-load-companion"
+BOTH = pytest.mark.parametrize("name", [SERVER, COMPANION])
 
 
-@EACH
-def test_the_server_writes_its_own_secret_and_apiservices_by_name_and_nothing_else(folder: Path) -> None:
-    rules = [rule for rule in server_rules(folder) if rule.get("resources") != ["subjectaccessreviews"]]  # a question
-    writing = [rule for rule in rules if WRITES & set(rule["verbs"])]
-    assert {resource for rule in writing for resource in rule.get("resources", ())} == {"secrets", "apiservices"}
-    assert all(rule.get("resourceNames") for rule in writing)
-    assert all(set(rule["verbs"]) == {"get", "patch"} for rule in writing)
+def of_default(kind: str, name: str) -> dict[str, Any]:
+    """The spec of an object of the default overlay."""
+    return dict(found(DEFAULT)[kind, "effective-load", name]["spec"])
 
 
-def test_no_right_is_a_wildcard_and_secrets_are_read_by_name_only() -> None:
-    rules = server_rules(EXTERNAL)
-    assert any("secrets" in rule.get("resources", ()) for rule in rules)
-    for rule in rules:
-        assert "*" not in {*rule["verbs"], *rule.get("apiGroups", ()), *rule.get("resources", ())}
-        if "secrets" in rule.get("resources", ()):
-            assert rule["resourceNames"] == ["effective-load-tls"]
-
-
-# --- the pod ---
-
-
-def pod_of_server() -> dict[str, Any]:
-    return dict(found()["Deployment", "effective-load", "effective-load"]["spec"]["template"]["spec"])
-
-
-def test_the_pod_is_hardened() -> None:
-    pod = pod_of_server()
+@BOTH
+def test_the_pod_is_hardened(name: str) -> None:
+    pod = of_default("Deployment", name)["template"]["spec"]
     (container,) = pod["containers"]
+    assert pod["serviceAccountName"] == name
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["runAsUser"] == 65534
     assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -147,14 +127,42 @@ def test_the_pod_is_hardened() -> None:
     assert "memory" in container["resources"]["limits"]
 
 
-def test_a_rollout_and_a_drain_leave_one_replica_serving() -> None:
-    objects = found()
-    spec = objects["Deployment", "effective-load", "effective-load"]["spec"]
+@BOTH
+def test_a_drain_leaves_one_replica(name: str) -> None:
+    spec, budget = of_default("Deployment", name), of_default("PodDisruptionBudget", name)
     assert spec["replicas"] == 2
-    assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
-    budget = objects["PodDisruptionBudget", "effective-load", "effective-load"]["spec"]
-    assert budget["maxUnavailable"] == 1
-    assert budget["selector"] == spec["selector"]
+    assert (budget["maxUnavailable"], budget["selector"]) == (1, spec["selector"])
+    if name == SERVER:
+        assert spec["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+def test_the_default_brings_the_companion_with_the_rights_that_default_features_need() -> None:
+    named = yaml.safe_load((DEFAULT / "kustomization.yaml").read_text(encoding="utf-8"))["components"]
+    on = [name for name, field in CompanionFeatures.model_fields.items() if field.default is True]
+    with_rights = {f"companion-{name.replace('_', '-')}" for name in on} & {*ALL}
+    assert {Path(one).name for one in named} == {"companion", *with_rights}
+
+
+def test_applying_the_files_again_leaves_what_is_written_at_run_time() -> None:
+    objects = {identity(one)[::2]: one for one in render(DEFAULT)}
+    assert objects["Secret", "effective-load-tls"].keys().isdisjoint({"data", "stringData"})
+    assert "spec" not in objects["Lease", COMPANION]
+
+
+def test_the_token_for_adapters_behind_this_one_is_where_the_documents_say() -> None:
+    name = "effective-load-upstreams"
+    objects = {identity(one)[::2]: one for one in render_with(BASE, ["upstreams"])}
+    assert objects["ServiceAccount", name]["automountServiceAccountToken"] is False
+    secret = objects["Secret", name]
+    assert secret["type"] == "kubernetes.io/service-account-token"
+    assert secret["metadata"]["annotations"] == {"kubernetes.io/service-account.name": name}
+    pod = objects["Deployment", "effective-load"]["spec"]["template"]["spec"]
+    [volume] = [one for one in pod["volumes"] if one.get("secret", {}).get("secretName") == name]
+    assert volume["secret"]["optional"] is True  # without the component there is none
+    [mount] = [one for one in pod["containers"][0]["volumeMounts"] if one["name"] == volume["name"]]
+    assert mount["readOnly"] is True
+    documented = (MANIFESTS.parent / "docs" / "upstreams.md").read_text(encoding="utf-8")
+    assert f"bearerTokenFile: {mount['mountPath']}/token" in documented
 
 
 # --- the schema ---

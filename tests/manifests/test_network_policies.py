@@ -8,7 +8,6 @@ import pytest
 import yaml
 
 from adapter.settings import parse_settings
-from lab.harness.control_plane import ControlPlane
 from tests.manifests.network import PLACEHOLDER, Peer, allows, network_faults
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
 from tools import checks
@@ -35,52 +34,36 @@ def test_the_pods_of_both_deployments_have_the_labels_that_are_selected() -> Non
     assert [item["spec"]["template"]["metadata"]["labels"] for item in found] == [SERVER, COMPANION]
 
 
-@pytest.mark.parametrize(
-    ("pod", "peer", "ports"),
-    [
-        (SERVER, API_SERVER, {6443, 8080}),
-        (SERVER, PROMETHEUS, {8080}),
-        (SERVER, TENANT, set()),
-        (SERVER, NEIGHBOUR, set()),
-        (SERVER, OUTSIDE, set()),
-        (SERVER, Peer("kube-system", {"component": "kube-apiserver"}), set()),
-        (COMPANION, API_SERVER, set()),
-        (COMPANION, PROMETHEUS, {8080}),
-        (COMPANION, TENANT, set()),
-    ],
-    ids=str,
-)
-def test_only_the_control_plane_reaches_6443_and_no_tenant_reaches_8080(
-    policies: list[Object], pod: dict[str, str], peer: Peer, ports: set[int]
-) -> None:
-    assert {port for port in (22, 80, 443, 6443, 8080) if allows(policies, pod, "ingress", peer, port)} == ports
+PORTS = (22, 53, 80, 443, 6443, 8080, 8500, 9090, 10250)
 
 
 @pytest.mark.parametrize(
-    ("pod", "peer", "ports"),
+    ("pod", "peer", "accepted", "opened"),
     [
-        (SERVER, API_SERVER, {443, 6443}),
-        (SERVER, Peer(address="10.96.0.1"), {443, 6443}),
-        (SERVER, PROMETHEUS, {9090}),
-        (SERVER, TENANT, set()),
-        (SERVER, OUTSIDE, set()),
-        (SERVER, Peer(address="169.254.169.254"), set()),
-        (SERVER, DNS, {53}),
-        (COMPANION, API_SERVER, {443, 6443}),
-        (COMPANION, PROMETHEUS, {9090}),
-        (COMPANION, OUTSIDE, {443}),
-        (COMPANION, TENANT, set()),
-        (COMPANION, Peer(address="10.2.3.4"), set()),
-        (COMPANION, Peer(address="169.254.169.254"), set()),
-        (COMPANION, DNS, {53}),
+        (SERVER, API_SERVER, {6443, 8080}, {443, 6443}),
+        (SERVER, Peer(address="10.96.0.1"), set(), {443, 6443}),
+        (SERVER, PROMETHEUS, {8080}, {9090}),
+        (SERVER, TENANT, set(), set()),
+        (SERVER, NEIGHBOUR, set(), set()),
+        (SERVER, OUTSIDE, set(), set()),
+        (SERVER, Peer("kube-system", {"component": "kube-apiserver"}), set(), set()),
+        (SERVER, Peer(address="169.254.169.254"), set(), set()),
+        (SERVER, DNS, set(), {53}),
+        (COMPANION, API_SERVER, set(), {443, 6443}),
+        (COMPANION, PROMETHEUS, {8080}, {9090}),
+        (COMPANION, OUTSIDE, set(), {443}),
+        (COMPANION, TENANT, set(), set()),
+        (COMPANION, Peer(address="10.2.3.4"), set(), set()),
+        (COMPANION, Peer(address="169.254.169.254"), set(), set()),
+        (COMPANION, DNS, set(), {53}),
     ],
     ids=str,
 )
-def test_pods_reach_the_servers_of_the_settings_and_nothing_else(
-    policies: list[Object], pod: dict[str, str], peer: Peer, ports: set[int]
+def test_only_the_control_plane_comes_in_and_pods_reach_the_servers_of_the_settings_and_nothing_else(
+    policies: list[Object], pod: dict[str, str], peer: Peer, accepted: set[int], opened: set[int]
 ) -> None:
-    tried = (22, 53, 80, 443, 6443, 8500, 9090, 10250)
-    assert {port for port in tried if allows(policies, pod, "egress", peer, port)} == ports
+    assert {port for port in PORTS if allows(policies, pod, "ingress", peer, port)} == accepted
+    assert {port for port in PORTS if allows(policies, pod, "egress", peer, port)} == opened
 
 
 def test_dns_is_allowed_over_udp_and_tcp(policies: list[Object]) -> None:
@@ -128,15 +111,3 @@ def test_placeholder_addresses_of_the_component_are_reported() -> None:
     objects |= {identity(item): item for item in documents(COMPONENT / "control-plane.yaml")}
     said = list(checks.wiring_faults(objects))
     assert [one.split()[1] for one in said] == ["effective-load-from-control-plane", "effective-load-to-control-plane"]
-
-
-@pytest.mark.integration
-@pytest.mark.parametrize("folder", [COMPONENT, EXAMPLE], ids=lambda folder: folder.name)
-def test_the_policies_are_accepted_by_the_api_server(api_server: ControlPlane, folder: Path, tmp_path: Path) -> None:
-    part = "components" if folder == COMPONENT else "resources"
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({part: [str(folder)]}))
-    api_server.client.apply(next(one for one in render(MANIFESTS / "base") if one["kind"] == "Namespace"))
-    found = [item for item in render(tmp_path) if item["kind"] == "NetworkPolicy"]
-    assert found
-    for item in found:
-        assert api_server.client.apply(item, dry_run=True)["spec"]["policyTypes"] == item["spec"]["policyTypes"]

@@ -16,7 +16,7 @@ from lab.harness.client import ApiError, Client
 from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import until
 from tests.apiserver.certs import root
-from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
+from tests.manifests.rendering import MANIFESTS, documents, render
 
 pytestmark = pytest.mark.integration
 
@@ -48,35 +48,10 @@ def server(applied: ControlPlane) -> Iterator[Client]:
     client.close()
 
 
-@pytest.mark.parametrize("item", render(EXTERNAL), ids=lambda item: "/".join(filter(None, identity(item))))
-def test_each_object_is_accepted_by_a_server_side_dry_run(applied: ControlPlane, item: Object) -> None:
-    returned = applied.client.apply(item, dry_run=True)
-    assert identity(returned) == identity(item)
-
-
 @pytest.mark.parametrize("file", sorted((MANIFESTS / "examples").glob("*.yaml")), ids=lambda file: file.stem)
 def test_the_examples_are_accepted(applied: ControlPlane, file: object) -> None:
     for item in documents(file):  # type: ignore[arg-type]
         applied.client.apply(item | {"metadata": {"namespace": "default", **item["metadata"]}}, dry_run=True)
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/api/v1/secrets",
-        "/api/v1/namespaces/effective-load/secrets",
-        "/api/v1/namespaces/effective-load/secrets/another",
-        "/api/v1/namespaces/kube-system/secrets",
-        "/api/v1/configmaps",
-        "/api/v1/nodes",
-        "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
-        "/apis/apiregistration.k8s.io/v1/apiservices",
-        "/apis/apiregistration.k8s.io/v1/apiservices/v1.apps",
-        "/apis/rbac.authorization.k8s.io/v1/clusterroles",
-    ],
-)
-def test_the_server_reads_nothing_else(server: Client, path: str) -> None:
-    assert server.raw(path).status == 403
 
 
 def test_the_server_fills_its_secret_and_applying_the_manifests_again_keeps_the_data(
@@ -112,34 +87,6 @@ def test_a_secret_that_was_deleted_is_said_to_come_back_with_the_manifests_and_t
     applied.client.apply(*documents(MANIFESTS / "base" / "secret.yaml"))
     asyncio.run(keep())
     assert applied.client.get(path)["data"].keys() == {"tls.crt", "tls.key", "ca.crt", "ca.key"}
-
-
-def test_the_server_creates_no_secret_and_changes_no_workload(applied: ControlPlane, server: Client) -> None:
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mine", "namespace": "effective-load"}}
-    with pytest.raises(ApiError) as creating:
-        server.post("/api/v1/namespaces/effective-load/secrets", secret)
-    with pytest.raises(ApiError) as scaling:
-        server.patch("/apis/apps/v1/namespaces/default/deployments/web/scale", {"spec": {"replicas": 0}})
-    assert (creating.value.status, scaling.value.status) == (403, 403)
-
-
-@pytest.mark.parametrize(
-    ("user", "group", "verb", "allowed"),
-    [
-        ("system:serviceaccount:kube-system:horizontal-pod-autoscaler", "custom.metrics.k8s.io", "get", True),
-        ("system:serviceaccount:kube-system:horizontal-pod-autoscaler", "external.metrics.k8s.io", "list", True),
-        ("somebody", "custom.metrics.k8s.io", "get", False),
-        ("system:serviceaccount:effective-load:effective-load", "custom.metrics.k8s.io", "get", False),
-    ],
-)
-def test_the_hpa_controller_reads_the_metrics_and_others_do_not(
-    applied: ControlPlane, user: str, group: str, verb: str, allowed: bool
-) -> None:
-    attributes = {"group": group, "resource": "pods", "subresource": "x", "verb": verb, "namespace": "default"}
-    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
-    spec = {"user": user, "resourceAttributes": attributes}
-    answer = applied.client.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", {**review, "spec": spec})
-    assert answer["status"].get("allowed", False) is allowed
 
 
 # --- the right to patch APIServices ---

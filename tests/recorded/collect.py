@@ -13,6 +13,7 @@ from adapter.cli import main
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.telemetry.metrics import Metrics
 from monitoring.alerts import rules
+from tests.manifests.rendering import MANIFESTS, Object, grants, render, render_with
 from tests.recorded.shapes import shape
 
 HERE = Path(__file__).parent
@@ -52,6 +53,21 @@ def alerts() -> Iterator[str]:
     for rule in rules():
         labels = re.findall(r"\b(?:by|on) \((.*?)\)", rule["expr"])
         yield f"{rule['alert']} {rule['labels']['severity']} {labels[0].replace(',', '') if labels else ''}".rstrip()
+
+
+def rights() -> Iterator[str]:
+    """What each account may do by the manifests: who grants it, the account, where, to what, the verbs."""
+    base = set(_grants(render(MANIFESTS / "base")))
+    yield from (f"base: {line}" for line in base)
+    for folder in (MANIFESTS / "components").iterdir():
+        granted = set(_grants(render_with(MANIFESTS / "base", [folder.name]))) - base
+        yield from (f"{folder.name}: {line}" for line in granted)
+
+
+def _grants(objects: Iterable[Object]) -> Iterator[str]:
+    for account, namespace, rule in grants(objects):
+        parts = [",".join(part) if isinstance(part, list) else f"role {part}" for part in rule.values()]
+        yield f"{account} in {namespace or 'all'}: {' '.join(part or 'core' for part in parts)}"
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,6 +115,7 @@ LISTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "decide": decisions,
     "cli": cli,
     "alerts": alerts,
+    "rights": rights,
 }
 
 
