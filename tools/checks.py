@@ -24,7 +24,6 @@ from adapter.runtime.faults import FaultyDocument
 from adapter.settings import Settings, parse_settings
 from adapter.telemetry.metrics import Metrics
 from monitoring.alerts import rules
-from tests.manifests.network import network_faults
 from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
 from tools import chart_templates, chart_values, reference
 
@@ -304,7 +303,6 @@ def wiring_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:
     version = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     if version and not container["image"].endswith(f":{version[1]}"):
         yield f"the image {container['image']} is not of version {version[1]}"
-    yield from network_faults(found, settings)
 
 
 def companion_faults(found: dict[tuple[str, str, str], Object]) -> Iterator[str]:

@@ -1,21 +1,82 @@
-"""Allowed connections with the component network-policies: the example overlay, with a cluster's addresses."""
+"""Allowed connections with the component network-policies: the example overlay, with a cluster's addresses.
 
-import copy
-from pathlib import Path
-from typing import Any
+Evaluates NetworkPolicies by Kubernetes' rules: a pod selected by a policy is isolated in that direction, and each
+policy allows what it lists. In a cluster, the network plugin enforces them.
+"""
+
+import ipaddress
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 import pytest
-import yaml
 
-from adapter.settings import parse_settings
-from tests.manifests.network import PLACEHOLDER, Peer, allows, network_faults
-from tests.manifests.rendering import MANIFESTS, Object, documents, identity, render
-from tools import checks
+from tests.manifests.rendering import MANIFESTS, Object, render, render_with
 
-COMPONENT = MANIFESTS / "components" / "network-policies"
+PLACEHOLDER = "192.0.2.0/24"
+NAMESPACE_LABEL = "kubernetes.io/metadata.name"
+_PEER: dict[str, Literal["from", "to"]] = {"ingress": "from", "egress": "to"}
 EXAMPLE = MANIFESTS / "examples" / "overlay"
 BASICS = {"app.kubernetes.io/name": "effective-load", "app.kubernetes.io/part-of": "effective-load"}
 SERVER, COMPANION = ({**BASICS, "app.kubernetes.io/component": one} for one in ("server", "companion"))
+
+
+@dataclass(frozen=True)
+class Peer:
+    """The other end of a connection: a pod of a namespace, or an address outside of the pod network.
+
+    `labels` None: any pod of the namespace, which matches every selector.
+    """
+
+    namespace: str = ""
+    labels: Mapping[str, str] | None = field(default_factory=dict)
+    address: str = ""
+
+
+def allows(
+    policies: Iterable[Object],
+    pod: Mapping[str, str],
+    way: Literal["ingress", "egress"],
+    peer: Peer,
+    port: int,
+    *,
+    protocol: str = "TCP",
+    home: str = "effective-load",
+) -> bool:
+    """Whether a pod with these labels in namespace `home` may accept connections from the peer, or open them to it."""
+    specs = [one["spec"] for one in policies if one["metadata"]["namespace"] == home]
+    about = [one for one in specs if way.title() in one["policyTypes"] and _selects(one["podSelector"], pod)]
+    return not about or any(_opens(rule, way, peer, port, protocol, home) for one in about for rule in one.get(way, ()))
+
+
+def _opens(rule: Object, way: str, peer: Peer, port: int, protocol: str, home: str) -> bool:
+    ports, peers = rule.get("ports"), rule.get(_PEER[way])
+    to_port = not ports or (port, protocol) in {(one["port"], one.get("protocol", "TCP")) for one in ports}
+    return to_port and (not peers or any(_is_meant(one, peer, home) for one in peers))
+
+
+def _is_meant(meant: Object, peer: Peer, home: str) -> bool:
+    if "ipBlock" in meant:
+        block = meant["ipBlock"]
+        return bool(peer.address) and _within(peer.address, block["cidr"], block.get("except", ()))
+    if not peer.namespace:
+        return False
+    spaces = meant.get("namespaceSelector")
+    in_space = _selects(spaces, {NAMESPACE_LABEL: peer.namespace}) if spaces is not None else peer.namespace == home
+    return in_space and (peer.labels is None or _selects(meant.get("podSelector", {}), peer.labels))
+
+
+def _within(address: str, cidr: str, but: Iterable[str]) -> bool:
+    at = ipaddress.ip_address(address)
+    return at in ipaddress.ip_network(cidr) and not any(at in ipaddress.ip_network(one) for one in but)
+
+
+def _selects(selector: Object, labels: Mapping[str, str]) -> bool:
+    if unknown := selector.keys() - {"matchLabels"}:
+        raise NotImplementedError(f"a selector uses {sorted(unknown)}")
+    return dict(selector.get("matchLabels", {})).items() <= labels.items()
+
+
 API_SERVER = Peer(address="10.0.0.3")
 PROMETHEUS = Peer("monitoring", {"app": "prometheus"})
 TENANT = Peer("shop", {"app": "web"})
@@ -71,9 +132,8 @@ def test_dns_is_allowed_over_udp_and_tcp(policies: list[Object]) -> None:
     assert not allows(policies, SERVER, "egress", TENANT, 53, protocol="UDP")
 
 
-def test_the_component_alone_admits_no_client_to_the_metrics_api(tmp_path: Path) -> None:
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump({"components": [str(COMPONENT)]}))
-    closed = render(tmp_path)
+def test_the_component_alone_admits_no_client_to_the_metrics_api() -> None:
+    closed = [one for one in render_with(MANIFESTS / "base", ["network-policies"]) if one["kind"] == "NetworkPolicy"]
     for peer in (API_SERVER, PROMETHEUS, TENANT, OUTSIDE):
         assert not allows(closed, SERVER, "ingress", peer, 6443)
         assert not allows(closed, SERVER, "egress", peer, 9090)
@@ -84,30 +144,3 @@ def blocks(policy: Object) -> list[dict[str, Any]]:
     rules = (*policy["spec"].get("ingress", ()), *policy["spec"].get("egress", ()))
     peers = [peer for rule in rules for peer in (*rule.get("from", ()), *rule.get("to", ()))]
     return [peer["ipBlock"] for peer in peers if "ipBlock" in peer]
-
-
-def test_a_server_of_the_settings_without_a_rule_is_reported() -> None:
-    objects = {identity(item): copy.deepcopy(item) for item in render(EXAMPLE)}
-    registry = """
-registries:
-- {name: a, type: Nacos, servers: ['http://nacos-0.nacos:8848/nacos']}
-- {name: b, type: ZooKeeper, layout: Curator, servers: ['zk-0.zk.infra.svc.cluster.local:2181', 'zk.infra.svc:1']}
-- {name: c, type: HTTP, url: 'https://platform.example.com/x'}
-- {name: d, type: Consul, servers: ['http://10.9.8.7:8500']}
-prometheus: {servers: [{name: main, url: 'http://prometheus.monitoring:9090'}]}
-"""
-    said = {one for one in network_faults(objects, parse_settings(registry)) if "lets effective-load reach" in one}
-    named = [one.partition("reach ")[2].partition(",")[0] for one in sorted(said)]
-    assert named == [
-        "10.9.8.7:8500",
-        "nacos-0.nacos:8848",
-        "zk-0.zk.infra.svc.cluster.local:2181",
-        "zk.infra.svc:1",
-    ]
-
-
-def test_placeholder_addresses_of_the_component_are_reported() -> None:
-    objects = {identity(item): item for item in render(EXAMPLE)}
-    objects |= {identity(item): item for item in documents(COMPONENT / "control-plane.yaml")}
-    said = list(checks.wiring_faults(objects))
-    assert [one.split()[1] for one in said] == ["effective-load-from-control-plane", "effective-load-to-control-plane"]

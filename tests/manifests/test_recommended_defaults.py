@@ -45,15 +45,11 @@ def policies(file: Path) -> list[Policy]:
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_low_watermarks_are_at_least_three_quarters_of_the_high_ones(file: Path) -> None:
+def test_watermarks_and_the_pace_down_are_those_that_are_recommended(file: Path) -> None:
     for policy in policies(file):
         for metric in policy.metrics:
             if metric.high is not None and metric.low is not None:
                 assert metric.low / metric.high >= Fraction(3, 4), metric.name
-
-
-@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_hpas_of_watermark_policies_go_down_at_the_pace_that_is_recommended(file: Path) -> None:
     followed = {policy.hpa for policy in policies(file) if policy.strategy is Strategy.WATERMARK}
     for one in objects(file):
         if one.get("kind") == "HorizontalPodAutoscaler" and one["metadata"]["name"] in followed:
