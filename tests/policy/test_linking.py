@@ -50,23 +50,20 @@ class TestLinks:
         assert made.neighbours("distant") == Neighbours()
 
     @pytest.mark.parametrize(
-        ("reference", "same"),
+        ("version", "kind", "name", "same"),
         [
-            (CrossVersionReference("apps/v1", "Deployment", "web"), True),
-            (CrossVersionReference("apps/v1beta1", "Deployment", "web"), True),
-            (CrossVersionReference("apps/v1", "deployment", "web"), True),
-            (CrossVersionReference("apps/v1beta2", "deployment", "web"), True),
-            (CrossVersionReference("extensions/v1beta1", "Deployment", "web"), False),
-            (CrossVersionReference("v1", "Deployment", "web"), False),
-            (CrossVersionReference("apps/v1", "StatefulSet", "web"), False),
-            (CrossVersionReference("apps/v1", "Deployment", "api"), False),
+            ("apps/v1", "Deployment", "web", True),
+            ("apps/v1beta2", "deployment", "web", True),
+            ("extensions/v1beta1", "Deployment", "web", False),
+            ("v1", "Deployment", "web", False),
+            ("apps/v1", "StatefulSet", "web", False),
+            ("apps/v1", "Deployment", "api", False),
         ],
-        ids=lambda value: "/".join(value) if isinstance(value, CrossVersionReference) else str(value),
     )
-    def test_group_kind_and_name_identify_a_target(self, reference: CrossVersionReference, *, same: bool) -> None:
+    def test_group_kind_and_name_identify_a_target(self, version: str, kind: str, name: str, *, same: bool) -> None:
         made = links(web="web", other="other")
         made.put_hpa("web", hpa())
-        made.put_hpa("other", replace(hpa("other"), target=reference))
+        made.put_hpa("other", replace(hpa("other"), target=CrossVersionReference(version, kind, name)))
         expected = Neighbours(hpas="other", policies="other") if same else Neighbours()
         assert made.neighbours("web") == expected
 
@@ -150,43 +147,33 @@ def target(kind: str, name: str = "web", uid: str = "target", api_version: str =
 ROLLOUT = target("Rollout", api_version="argoproj.io/v1alpha1")
 CUSTOM = target("Worker", api_version="example.com/v1")
 SET = target("StatefulSet")
+OWNERS = ("StatefulSet", "ReplicaSet", "ReplicationController")
 
 
-@pytest.mark.parametrize(
-    ("owner", "template_hash", "by", "owned"),
-    [
-        pytest.param(Owner("ReplicaSet", "web-abc"), "abc", TARGET, True, id="its replica set of the pod's template"),
-        pytest.param(Owner("ReplicaSet", "web-abc"), "abc", ROLLOUT, True, id="that of an Argo rollout"),
-        pytest.param(Owner("ReplicaSet", "web-canary-abc"), "abc", TARGET, False, id="that of web-canary, same labels"),
-        pytest.param(Owner("ReplicaSet", "web-abc"), "xyz", TARGET, False, id="another template"),
-        pytest.param(Owner("ReplicaSet", "web-abc"), "", TARGET, False, id="no template"),
-        pytest.param(Owner("ReplicaSet", "other-abc"), "abc", TARGET, False, id="another deployment's"),
-        pytest.param(Owner("StatefulSet", "web"), "", TARGET, False, id="a stateful set of the deployment's name"),
-        pytest.param(Owner("Job", "web-abc"), "abc", TARGET, False, id="a job"),
-        pytest.param(None, "abc", TARGET, False, id="no owner"),
-        pytest.param(Owner("ReplicaSet", "web-abc"), "abc", SET, False, id="a replica set like the stateful set's own"),
-        pytest.param(Owner("StatefulSet", "web", "earlier"), "", SET, False, id="a namesake of another life"),
-        pytest.param(
-            Owner("StatefulSet", "web", "earlier"), "", target("StatefulSet", uid=""), True, id="its UID is not known"
-        ),
-        pytest.param(None, "abc", CUSTOM, True, id="an unknown kind: the selector alone"),
-        pytest.param(Owner("Job", "web"), "", CUSTOM, False, id="a job beside an unknown kind"),
-        pytest.param(Owner("DaemonSet", "web"), "", CUSTOM, False, id="a daemon set beside an unknown kind"),
-        pytest.param(Owner("WorkerSet", "web-1"), "", CUSTOM, True, id="an unknown kind's own controller"),
-        pytest.param(
-            Owner("ReplicaSet", "web-main-abc"), "abc", CUSTOM, True, id="an unknown kind by a deployment of its own"
-        ),
-        *(
-            row
-            for kind in ("StatefulSet", "ReplicaSet", "ReplicationController")
-            for row in (
-                pytest.param(Owner(kind, "web", "target"), "", target(kind), True, id=f"the {kind} itself"),
-                pytest.param(Owner(kind, "other", "target"), "", target(kind), False, id=f"another {kind}"),
-                pytest.param(None, "", target(kind), False, id=f"no {kind}"),
-            )
-        ),
-    ],
-)
+OWNED = {
+    "its replica set of the pod's template": (Owner("ReplicaSet", "web-abc"), "abc", TARGET, True),
+    "that of an Argo rollout": (Owner("ReplicaSet", "web-abc"), "abc", ROLLOUT, True),
+    "that of web-canary, same labels": (Owner("ReplicaSet", "web-canary-abc"), "abc", TARGET, False),
+    "another template": (Owner("ReplicaSet", "web-abc"), "xyz", TARGET, False),
+    "no template": (Owner("ReplicaSet", "web-abc"), "", TARGET, False),
+    "a stateful set of the deployment's name": (Owner("StatefulSet", "web"), "", TARGET, False),
+    "a job": (Owner("Job", "web-abc"), "abc", TARGET, False),
+    "no owner": (None, "abc", TARGET, False),
+    "a replica set like the stateful set's own": (Owner("ReplicaSet", "web-abc"), "abc", SET, False),
+    "a namesake of another life": (Owner("StatefulSet", "web", "earlier"), "", SET, False),
+    "its UID is not known": (Owner("StatefulSet", "web", "earlier"), "", target("StatefulSet", uid=""), True),
+    "an unknown kind: the selector alone": (None, "abc", CUSTOM, True),
+    "a job beside an unknown kind": (Owner("Job", "web"), "", CUSTOM, False),
+    "a daemon set beside an unknown kind": (Owner("DaemonSet", "web"), "", CUSTOM, False),
+    "an unknown kind's own controller": (Owner("WorkerSet", "web-1"), "", CUSTOM, True),
+    "an unknown kind by a deployment of its own": (Owner("ReplicaSet", "web-main-abc"), "abc", CUSTOM, True),
+    **{f"the {kind} itself": (Owner(kind, "web", "target"), "", target(kind), True) for kind in OWNERS},
+    **{f"another {kind}": (Owner(kind, "other", "target"), "", target(kind), False) for kind in OWNERS},
+    **{f"no {kind}": (None, "", target(kind), False) for kind in OWNERS},
+}
+
+
+@pytest.mark.parametrize(("owner", "template_hash", "by", "owned"), OWNED.values(), ids=OWNED.keys())
 def test_a_target_owns_the_pods_that_it_controls(
     owner: Owner | None, template_hash: str, by: Target, *, owned: bool
 ) -> None:
