@@ -52,12 +52,8 @@ def selectors(expression: str) -> list[Selector]:
 
 def faults(expression: str) -> Iterator[str]:
     """What of an expression no series of the adapter answers, as sentences; series of others are not looked at."""
-    tree = promql_parser.parse(expression)
-    for node in _nodes(tree):
-        if _is_selector(node):
-            yield from _faults_of(_selector(node))
-        elif isinstance(node, promql_parser.AggregateExpr) and _groups_by(node):
-            yield from _ungrouped(node)
+    for selector in selectors(expression):
+        yield from _faults_of(selector)
 
 
 @cache
@@ -86,19 +82,6 @@ def _faults_of(selector: Selector) -> Iterator[str]:
         for one in value.split("|") if operator in {"=~", "!~"} else [value]:
             if known is not None and "$" not in one and not any(re.fullmatch(one, other) for other in known):
                 yield f"{selector.name} never has {label}={one!r}"
-
-
-def _ungrouped(aggregation: Any) -> Iterator[str]:
-    """The labels of a `by` that no series within has: everything would be aggregated over them."""
-    for node in _nodes(aggregation.expr):
-        if _is_selector(node) and (labels := exposed().get(_selector(node).name)) is not None:
-            for label in sorted(set(aggregation.modifier.labels) - labels - TARGET_LABELS):
-                yield f"{_selector(node).name} has no label {label} to aggregate by"
-
-
-def _groups_by(aggregation: Any) -> bool:
-    modifier = aggregation.modifier
-    return modifier is not None and modifier.type == promql_parser.AggModifierType.By
 
 
 def _selector(node: Any) -> Selector:

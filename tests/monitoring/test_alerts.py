@@ -18,32 +18,25 @@ from tests.monitoring.selectors import faults, selectors
 
 RUNBOOK_PAGES = Path(__file__).parents[2] / "docs" / "runbooks"
 HEADINGS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+UNIT_TESTS: dict[str, Any] = yaml.safe_load(TESTS.read_text())
 every_rule = pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-
-
-def unit_tests() -> dict[str, Any]:
-    """promtool's tests without YAML merges, which it cannot read. Values such as 0x20 are quoted there."""
-    return dict(yaml.safe_load(TESTS.read_text()))
 
 
 @pytest.mark.integration
 @pytest.mark.builds("promtool")
 def test_each_alert_fires_for_its_fault_and_none_in_rollout_restart_and_night(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text(rule_file())
-    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(unit_tests()))
+    # Without YAML merges, which promtool cannot read. Values such as 0x20 are quoted there.
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(UNIT_TESTS))
     command = [binaries.path_of("promtool"), "test", "rules", "tests.yaml"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
 @every_rule
-def test_each_alert_has_a_test_that_it_fires(rule: dict[str, Any]) -> None:
-    cases = [one for test in unit_tests()["tests"] for one in test.get("alert_rule_test", ())]
+def test_each_alert_has_a_test_that_it_fires_and_names_series_that_the_adapter_exposes(rule: dict[str, Any]) -> None:
+    cases = [one for test in UNIT_TESTS["tests"] for one in test.get("alert_rule_test", ())]
     assert any(one["alertname"] == rule["alert"] and one.get("exp_alerts") for one in cases)
-
-
-@every_rule
-def test_each_selector_names_a_series_that_the_adapter_exposes(rule: dict[str, Any]) -> None:
     assert list(faults(rule["expr"])) == []
     assert all(one.name.startswith("effective_load_") for one in selectors(rule["expr"]))
 

@@ -1,6 +1,5 @@
 """The origin of an image: a base with a recorded digest, packages with hashes, extras on request."""
 
-import asyncio
 import os
 import re
 import shlex
@@ -8,7 +7,6 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Callable
 from importlib.metadata import requires
 from pathlib import Path
 from typing import Any
@@ -18,12 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from adapter.registries.follow import RegistryManager, open_source
-from adapter.registries.source import Claim, ServiceKey
-from adapter.settings.registries import ConsulRegistry, ZooKeeperRegistry
-from adapter.telemetry.metrics import Metrics
 from lab.harness import binaries
-from tests.runtime.sources import running
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
@@ -97,13 +90,6 @@ def test_an_extra_has_a_lock_of_its_own_with_all_that_it_needs_and_the_versions_
     assert {name: everything[name] for name in base} == base
 
 
-def test_what_only_an_extra_needs_is_not_in_the_base() -> None:
-    base = locked("runtime")
-    assert EXTRAS
-    for wanted in EXTRAS.values():
-        assert not {Requirement(one).name for one in wanted} & base.keys()
-
-
 def test_what_builds_the_package_is_taken_from_the_lock_with_all_that_it_needs() -> None:
     (names,) = re.findall(r"awk '/\^\(([a-z|-]+)\)==/", DOCKERFILE)
     assert set(names.split("|")) == closure(["hatchling"]) <= locked("dev").keys()
@@ -166,57 +152,29 @@ def test_its_extras_are_those_of_the_package_and_each_can_be_left_out() -> None:
 
 # --- an image without an extra ---
 
+WITHOUT_EXTRAS = """
+import asyncio, sys
+sys.modules.update(dict.fromkeys(("kazoo", "apprise")))
+import adapter.server_process, adapter.companion_process, adapter.cli
+import adapter.commands.check.run, adapter.commands.decide.reader
+from adapter.registries.follow import open_source, probe
+from adapter.registries.source import ServiceKey
+from adapter.settings.registries import ConsulRegistry, ZooKeeperRegistry
 
-@pytest.fixture
-def without(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Makes a package, and our modules that import it, unavailable in this process."""
-
-    def take(package: str) -> None:
-        known = dict(sys.modules)
-        for name in [name for name in sys.modules if re.match(rf"adapter\.registries\.zookeeper|{package}\b", name)]:
-            parent, _, child = name.rpartition(".")
-            if parent in known and hasattr(known[parent], child):
-                # An import sets it, too: what is put back afterwards has to be the module that all others have.
-                monkeypatch.setattr(known[parent], child, known[name])
-            monkeypatch.delitem(sys.modules, name)
-        monkeypatch.setitem(sys.modules, package, None)
-
-    return take
-
-
-async def test_settings_that_name_a_registry_whose_extra_is_missing_say_which_and_how_to_get_it(
-    without: Callable[[str], None],
-) -> None:
-    without("kazoo")
+async def main():
+    await open_source(ConsulRegistry(name="main", type="Consul", servers=("http://consul:8500",))).close()
     zookeeper = ZooKeeperRegistry(name="dubbo", type="ZooKeeper", layout="Curator", servers=("zk:2181",))
-    key = ServiceKey("dubbo", "order")
-    changed = asyncio.Event()
-    registries = RegistryManager((zookeeper,), lambda _: changed.set(), lambda: 0.0, Metrics())
-    async with running(registries.run()):
-        registries.watch([Claim("shop", ("2026",), key)])
-        await changed.wait()
-        listed = registries.instances(key)
-    assert listed is not None
-    assert not listed.valid
-    assert "needs the extra zookeeper, which is not installed" in (listed.error or "")
-    assert "name it in EXTRAS when the image is built, or install effective-load[zookeeper]" in (listed.error or "")
+    print(*((await probe(zookeeper, [ServiceKey("dubbo", "order")]))[0].troubles.values()))
+
+asyncio.run(main())
+"""
 
 
-async def test_other_registries_do_without_the_extras(without: Callable[[str], None]) -> None:
-    for package in ("kazoo", "apprise"):
-        without(package)
-    consul = ConsulRegistry(name="main", type="Consul", servers=("http://consul:8500",))
-    source = open_source(consul)
-    await source.close()
-
-
-def test_the_commands_load_without_any_extra() -> None:
-    script = (
-        "import sys; sys.modules.update(dict.fromkeys(('kazoo', 'apprise')))\n"
-        "import adapter.server_process, adapter.companion_process\n"
-        "import adapter.commands.check.run, adapter.cli, adapter.commands.decide.reader"
-    )
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT)
+def test_all_loads_without_extras_and_a_registry_that_needs_one_says_which_and_how_to_get_it() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_EXTRAS], capture_output=True, text=True, cwd=ROOT, check=False)
+    said = done.stdout
+    assert "needs the extra zookeeper, which is not installed" in said, done.stderr
+    assert "name it in EXTRAS when the image is built, or install effective-load[zookeeper]" in said
 
 
 # --- the workflow ---
