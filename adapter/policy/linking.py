@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from typing import NamedTuple, TypeVar
 
-from adapter.load.pods import Pod
+from adapter.load.pods import Owner, Pod
 from adapter.load.spec import Policy, Target
 from adapter.policy.documents import MAX_NAME_LENGTH
 from adapter.policy.hpa import CrossVersionReference, Hpa
@@ -39,9 +39,9 @@ _REFERENCE = {
 }
 """What the fields of a reference look like."""
 
-_BY_REPLICA_SET = {"Deployment", "Rollout"}
+_BY_REPLICA_SET = {"deployment", "rollout"}
 _REPLICA_SETS = {"ReplicaSet", "ReplicationController"}
-_OWNING = {kind.lower() for kind in (*_BY_REPLICA_SET, *_REPLICA_SETS, "StatefulSet")}
+_OWNING = {*_BY_REPLICA_SET, "statefulset", "replicaset", "replicationcontroller"}
 _UNSCALED = {"Job", "DaemonSet"}
 """Controllers whose pods no other kind of target owns. StatefulSets are not among them: operators scale by theirs."""
 
@@ -202,9 +202,9 @@ def owned_by(pod: Pod, target: Target) -> bool:
     owner, by_selector = pod.owner, not owns_its_pods(target.kind)
     if owner is None:
         return by_selector
-    if (owner.kind, owner.name) == (target.kind, target.name):
+    if _is_named(owner, target):
         return not (owner.uid and target.uid) or owner.uid == target.uid
-    if owner.kind in _REPLICA_SETS and target.kind in _BY_REPLICA_SET and pod.template_hash:
+    if owner.kind in _REPLICA_SETS and target.kind.lower() in _BY_REPLICA_SET and pod.template_hash:
         return owner.name == f"{target.name}-{pod.template_hash}"
     return by_selector and owner.kind not in _UNSCALED
 
@@ -212,7 +212,12 @@ def owned_by(pod: Pod, target: Target) -> bool:
 def _controls(target: Target, pod: Pod) -> bool:
     """Whether the target itself is the pod's controller."""
     owner = pod.owner
-    return owner is not None and (owner.kind, owner.name) == (target.kind, target.name) and owned_by(pod, target)
+    return owner is not None and _is_named(owner, target) and owned_by(pod, target)
+
+
+def _is_named(owner: Owner, target: Target) -> bool:
+    """Whether an owner has the target's kind, in any case, and its name."""
+    return (owner.kind.lower(), owner.name) == (target.kind.lower(), target.name)
 
 
 def reference_faults(*reference: str) -> Iterator[Fault]:

@@ -1,6 +1,7 @@
 """Public reports on other autoscalers, and what such reports showed here at run time, as documents for `decide`.
 
-S: what is only asked for, or only a part, is not believed. P: whose pod it is, and whose address. E: sentences.
+S: what is only asked for, or only a part, is not believed. L: what the HPA accepts is served. P: whose pod it is, and
+whose address. E: sentences.
 """
 
 from typing import Any
@@ -112,6 +113,7 @@ def listed(*instances: Object) -> Object:
 
 CLONED = [pod(n, asks=UNLIMITED, owner={**CLONE_SET, "uid": "set"}) for n in range(4)]
 BUSY, IDLE = {"cpu": "1300m"}, {"cpu": "50m"}
+OUT, CANARIES = {"effective-load.io/pulled-out": "true"}, range(10, 15)
 GONE = pod(9, deletionTimestamp="2026-01-01T11:50:00Z", status={"podIP": "10.0.0.0"})
 EVICTED = pod(9, status={"podIP": "10.0.0.0", "phase": "Failed"})
 
@@ -197,6 +199,35 @@ REPORTS: dict[str, tuple[Object, Object]] = {
                    in_force=SPEC if n < 3 else resources("limits", memory="4Gi")) for n in range(6)],
               [{"memory": "980Mi"}] * 3 + [{"memory": "720Mi"}] * 3, MEMORY),
         {"desiredReplicas": 3},
+    ),
+    "L F4: a target whose version is old": (
+        asked([pod(n, asks=UNLIMITED) for n in range(5)], [BUSY] * 5, CPU,
+              target={**DEPLOYMENT, "apiVersion": "apps/v1beta2"}),
+        {"desiredReplicas": 6, "counts": {"serving": 5}},
+    ),
+    "L: a target whose kind is in other letters, beside a Job's pods": (
+        asked([*(pod(n, asks=UNLIMITED) for n in range(5)), of_job(5)], [BUSY] * 5 + [IDLE], CPU, replicas=5,
+              target={**DEPLOYMENT, "kind": "deployment"}),
+        {"desiredReplicas": 6, "counts": {"serving": 5}},
+    ),
+    "L: a custom target whose kind is in other letters, beside another owner's pods": (
+        asked([*CLONED, of_job(4)], [BUSY] * 4 + [IDLE], CPU, replicas=4, target={**CLONE_SET, "kind": "cloneset"}),
+        {"desiredReplicas": 5, "counts": {"serving": 4}},
+    ),
+    "P: pods of another Deployment, and of a test run, with the same labels": (
+        asked([*(pod(n, asks=UNLIMITED) for n in range(5)), pod(5, owner={**REPLICA_SET, "name": "b-abc"}), of_job(6)],
+              [BUSY] * 5 + [IDLE] * 2, CPU, replicas=5),
+        {"desiredReplicas": 6, "counts": {"serving": 5}},
+    ),
+    "P F6: idle canaries that the Rollout's metadata marks": (
+        asked([*(pod(n, asks=UNLIMITED) for n in range(10)),
+               *(pod(n, asks=UNLIMITED, annotations=OUT) for n in CANARIES)], [BUSY] * 10 + [IDLE] * 5, CPU),
+        {"verdict": "Above", "counts": {"serving": 10, "pulledOut": 5}},
+    ),
+    "P: idle canaries that are not registered": (
+        asked([pod(n, asks=UNLIMITED) for n in range(15)], [BUSY] * 10 + [IDLE] * 5, CPU,
+              **listed(*({"ip": f"10.0.0.{n}"} for n in range(10)))),
+        {"verdict": "Above", "counts": {"serving": 10, "doubtful": 5}},
     ),
     "P F5: a Job's pods with the labels of a CloneSet": (
         asked([*CLONED, *(of_job(n) for n in range(4, 8))], [BUSY] * 4 + [IDLE] * 4, CPU, target=CLONE_SET, replicas=4),

@@ -152,6 +152,9 @@ OWNERS = ("StatefulSet", "ReplicaSet", "ReplicationController")
 
 OWNED = {
     "its replica set of the pod's template": (Owner("ReplicaSet", "web-abc"), "abc", TARGET, True),
+    "that of a reference in other letters": (Owner("ReplicaSet", "web-abc"), "abc", target("deployment"), True),
+    "a stateful set in other letters": (Owner("StatefulSet", "web"), "", target("STATEFULSET"), True),
+    "another one in other letters": (Owner("StatefulSet", "web-canary"), "", target("statefulset"), False),
     "that of an Argo rollout": (Owner("ReplicaSet", "web-abc"), "abc", ROLLOUT, True),
     "that of web-canary, same labels": (Owner("ReplicaSet", "web-canary-abc"), "abc", TARGET, False),
     "another template": (Owner("ReplicaSet", "web-abc"), "xyz", TARGET, False),
