@@ -62,11 +62,9 @@ def behavior_of(fields: Iterable[BehaviorField]) -> dict[str, dict[str, Any]]:
 def permits(policy: Policy, hpa: Hpa, direction: str) -> bool:
     """Whether scaling policies of another manager let the count go as far as the policy ever does."""
     rules = hpa.scale_up if direction == DIRECTIONS[0] else hpa.scale_down
+    loose = [one for one in rules.policies if one.period <= LOOSE]
     return rules.select in {"", MAX} and all(
-        any(
-            present.kind == limit.kind and present.value >= limit.value and present.period <= LOOSE
-            for present in rules.policies
-        )
+        any(one.kind == limit.kind and one.value >= limit.value for one in loose)
         for limit in _limits(policy, hpa, direction)
     )
 

@@ -242,18 +242,18 @@ def parse_hpa(document: Mapping[str, Any], tolerance: Fraction = Fraction(0)) ->
 def read_field_managers(managed_fields: object) -> FieldManagers:
     """Read metadata.managedFields; entries of another form are skipped."""
     owners: dict[str, tuple[str, ...]] = {}
-    last, at = "", ""
+    last = ("", "")
     for entry in managed_fields if isinstance(managed_fields, list) else ():
         spec = mapping_at(entry, "fieldsV1", "f:spec")
         if not spec or entry.get("subresource") or entry.get("manager") == FIELD_MANAGER:
             continue
-        manager, time = str(entry.get("manager") or "unknown"), str(entry.get("time") or "")
+        manager = str(entry.get("manager") or "unknown")
         for direction in DIRECTIONS:
             for name in mapping_at(spec, "f:behavior", f"f:{direction}"):
                 key = f"{direction}.{name.removeprefix('f:')}"
                 owners[key] = (*owners.get(key, ()), manager)
-        last, at = (manager, time) if time >= at else (last, at)
-    return FieldManagers(owners, last)
+        last = max((str(entry.get("time") or ""), manager), last, key=lambda one: one[0])
+    return FieldManagers(owners, last[1])
 
 
 def _reference(written: Mapping[str, Any]) -> CrossVersionReference:

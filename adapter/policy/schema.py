@@ -90,21 +90,22 @@ def _list(schema: Schema, value: Any, path: str, rules: Rules, faults: list[Faul
 
 def _scalar_fault(schema: Schema, value: Any) -> str:
     """What is wrong with a text, number, flag or quantity by its own schema; empty where nothing is."""
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
     if schema.get("x-kubernetes-int-or-string"):
+        wanted = "write an integer, or a quantity in quotes"
         if isinstance(value, float):
-            return f'the API server takes a number with a fraction only in quotes: "{value}"; or write an integer'
-        is_right = is_integer or (isinstance(value, str) and 0 < len(value) <= schema["maxLength"])
-        return "" if is_right else "write an integer, or a quantity in quotes"
-    if schema["type"] == "boolean":
-        return "" if isinstance(value, bool) else "write true or false, a boolean"
-    if schema["type"] == "integer":
+            wanted = f'the API server takes a number with a fraction only in quotes: "{value}"; or write an integer'
+        is_right = type(value) is int or (isinstance(value, str) and 0 < len(value) <= schema["maxLength"])
+    elif schema["type"] == "boolean":
+        is_right, wanted = isinstance(value, bool), "write true or false, a boolean"
+    elif schema["type"] == "integer":
         low, high = schema["minimum"], schema["maximum"]
-        bounds = f"greater than or equal to {low} and less than or equal to {high}"
-        return "" if is_integer and low <= value <= high else f"write an integer, {bounds}"
-    if "enum" in schema:
-        allowed = ", ".join(schema["enum"])
-        return "" if isinstance(value, str) and value in schema["enum"] else f"is not supported; write one of {allowed}"
-    least, most = schema.get("minLength", 0), schema["maxLength"]
-    is_right = isinstance(value, str) and least <= len(value) <= most
-    return "" if is_right else f"write a text of {least} to {most} characters"
+        is_right = type(value) is int and low <= value <= high
+        wanted = f"write an integer, greater than or equal to {low} and less than or equal to {high}"
+    elif "enum" in schema:
+        is_right = isinstance(value, str) and value in schema["enum"]
+        wanted = f"is not supported; write one of {', '.join(schema['enum'])}"
+    else:
+        least, most = schema.get("minLength", 0), schema["maxLength"]
+        is_right = isinstance(value, str) and least <= len(value) <= most
+        wanted = f"write a text of {least} to {most} characters"
+    return "" if is_right else wanted

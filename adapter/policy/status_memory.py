@@ -26,7 +26,6 @@ MOST_AWAY = 200
 MOST_LINES = 40
 """The times that are told apart. The pods that have been away longest share the earliest time where there are more."""
 _UUID = re.compile(r"[0-9a-f]{8}-[-0-9a-f]+")
-_LINE = re.compile(r"(pulledOut|doubtful) (\S+) (\S.*)")
 
 
 class _Written(msgspec.Struct, rename="camel"):
@@ -90,11 +89,12 @@ def from_status(data: Mapping[str, Any]) -> StatusMemory:
         raise PolicyError([type_fault(error)]) from error
     away: dict[str, tuple[PodState, float]] = {}
     for index, line in enumerate(written.away):
-        read = _LINE.fullmatch(line)
-        if read is None or (since := parse_time(read[2])) is None:
+        state, time, *uids = line.split() + [""] * 2
+        since = parse_time(time)
+        if state not in AWAY or since is None or not any(uids):
             advice = "write `pulledOut` or `doubtful`, the time, and the first eight characters of the UIDs"
             raise PolicyError([Fault(f"away[{index}]", line, advice)])
-        away |= dict.fromkeys(read[3].split(), (PodState(read[1]), since))
+        away |= {uid: (PodState(state), since) for uid in uids if uid}
     return StatusMemory(away, None if written.error_since is None else written.error_since.timestamp())
 
 
