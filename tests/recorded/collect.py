@@ -14,10 +14,11 @@ from adapter.policy.conditions import ConditionType, Reason
 from adapter.telemetry.metrics import Metrics
 from monitoring.alerts import rules
 from tests.manifests.rendering import MANIFESTS, Object, grants, render, render_with
-from tests.recorded.shapes import shape
 
 HERE = Path(__file__).parent
 _VECTORS = HERE.parent / "vectors"
+_NAMED = re.compile(r"(instances\[\]\.metadata|pods\[\]\.(usage|missing))$")
+"""Mappings whose keys are names of pods and metrics, not keys of ours."""
 
 
 def metrics() -> Iterator[str]:
@@ -40,6 +41,26 @@ def decisions() -> Iterator[str]:
         status, answer = _run("decide", str(path), "-o", "json")
         yield f"exit {status}: error {json.loads(answer)['error'] is not None}"
         yield from shape(json.loads(answer))
+
+
+def shape(value: object, path: str = "") -> Iterator[str]:
+    """The key paths of a JSON document with the type at the end of each; an empty list or mapping is one itself."""
+    if isinstance(value, Mapping) and value:
+        for key, inner in value.items():
+            yield from shape(inner, f"{path}.{'*' if _NAMED.search(path) else key}")
+    elif isinstance(value, list) and value:
+        for inner in value:
+            yield from shape(inner, f"{path}[]")
+    else:
+        yield f"{path} {_type(value)}"
+
+
+def _type(value: object) -> str:
+    if value is None or isinstance(value, bool):
+        return "null" if value is None else "boolean"
+    names = {str: "string", int: "number", float: "number", list: "[]", Mapping: "{}"}
+    # A member of an enumeration is written as the text that it is.
+    return next(name for kind, name in names.items() if isinstance(value, kind))
 
 
 def conditions() -> Iterator[str]:
