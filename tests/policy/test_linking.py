@@ -42,13 +42,6 @@ class TestLinks:
         assert (link.policy.name, link.hpa.name) == ("web", "scaler")
         assert link.ref == TargetRef("shop", "apps/v1", "Deployment", "web")
 
-    def test_policies_that_name_one_hpa_are_neighbours(self) -> None:
-        made = links(web="web", other="web", distant="distant")
-        made.put_hpa("web", hpa())
-        made.put_hpa("distant", hpa("distant", "distant"))
-        assert made.neighbours("web") == Neighbours(policies="other")
-        assert made.neighbours("distant") == Neighbours()
-
     @pytest.mark.parametrize(
         ("version", "kind", "name", "same"),
         [
@@ -86,16 +79,20 @@ class TestLinks:
         assert made.is_refused("p0")
         assert made.neighbours("p0") == Neighbours(policies="more than 20")
 
-    def test_what_is_removed_is_no_neighbour_any_more(self) -> None:
-        made = links(web="web", other="spare")
-        made.put_hpa("web", hpa())
-        made.put_hpa("spare", hpa("spare", "web"))
-        made.put_policy("other", None)
+    def test_policies_and_hpas_of_one_target_are_neighbours_until_they_are_removed(self) -> None:
+        made = links(web="web", other="web", spare="spare", distant="distant")
+        for name, target in (("web", "web"), ("spare", "web"), ("distant", "distant")):
+            made.put_hpa(name, hpa(name, target))
+        assert made.neighbours("web") == Neighbours(hpas="spare", policies="other, spare")
+        assert made.neighbours("distant") == Neighbours()
+        for name in ("other", "spare"):
+            made.put_policy(name, None)
         assert made.neighbours("web") == Neighbours(hpas="spare")
         made.put_hpa("spare", None)
         assert made.neighbours("web") == Neighbours()
-        made.put_hpa("web", None)
-        made.put_policy("web", None)
+        for name in ("web", "distant"):
+            made.put_hpa(name, None)
+            made.put_policy(name, None)
         assert not made
 
 
