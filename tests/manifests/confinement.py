@@ -12,7 +12,7 @@ from lab.harness import objects
 from lab.harness.client import ApiError, Client, Object, Response
 from lab.harness.companion import account_of, companion_kubeconfig
 from lab.harness.control_plane import ControlPlane
-from lab.harness.workloads import until
+from lab.harness.workloads import resource_metric, until
 
 FEATURES = ("deletion-cost", "fast-scale-up", "hpa-configuration")
 USER = f"system:serviceaccount:effective-load:{account_of(FEATURES)}"
@@ -45,7 +45,7 @@ class Confined(NamedTuple):
 def confined(cluster: ControlPlane) -> Iterator[Confined]:
     """The companion with every right, and the admission policies of all its components."""
     companion_kubeconfig(cluster, FEATURES)
-    everything = may_do_everything(USER)
+    everything = bound(USER, "cluster-admin")
     cluster.client.apply(everything)
     namespace = f"confined-{secrets.token_hex(3)}"
     cluster.client.apply(objects.namespace(namespace))
@@ -59,12 +59,13 @@ def confined(cluster: ControlPlane) -> Iterator[Confined]:
         client.close()
 
 
-def may_do_everything(user: str) -> Object:
+def bound(user: str, role: str) -> Object:
+    """A binding of a user to a ClusterRole."""
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRoleBinding",
-        "metadata": {"name": "confined-may-do-everything"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "metadata": {"name": f"tests-{role}"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "User", "name": user, "apiGroup": "rbac.authorization.k8s.io"}],
     }
 
@@ -81,36 +82,30 @@ def meta(namespace: str, name: str, **more: Any) -> Object:
     return {"name": name, "namespace": namespace, **more}
 
 
+OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "11111111-1111-1111-1111-111111111111"}
+CONTAINERS = [{"name": "app", "image": "app:1"}]
+
+
 def pod(namespace: str, name: str, **annotations: str) -> Object:
-    owner = {
-        "apiVersion": "apps/v1",
-        "kind": "ReplicaSet",
-        "name": "web",
-        "uid": "11111111-1111-1111-1111-111111111111",
-    }
     notes = {"example.com/team": "shop", **annotations}
-    spec = {"containers": [{"name": "app", "image": "app:1"}], "serviceAccountName": "none"}
-    head = meta(namespace, name, labels={"app": "web"}, annotations=notes, ownerReferences=[owner])
+    head = meta(namespace, name, labels={"app": "web"}, annotations=notes, ownerReferences=[OWNER])
+    spec = {"containers": [*map(dict, CONTAINERS)], "serviceAccountName": "none"}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": head, "spec": spec}
 
 
 def hpa(namespace: str, name: str) -> Object:
-    metric = {
-        "type": "Resource",
-        "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},
-    }
     spec = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         "minReplicas": 2,
         "maxReplicas": 9,
-        "metrics": [metric],
+        "metrics": [resource_metric("cpu", utilization=60)],
     }
     head = meta(namespace, name, labels={"app": "web"}, annotations={"example.com/team": "shop"})
     return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": head, "spec": spec}
 
 
 def deployment(namespace: str, name: str) -> Object:
-    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "app", "image": "app:1"}]}}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": CONTAINERS}}
     spec = {"replicas": 3, "selector": {"matchLabels": {"app": name}}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta(namespace, name), "spec": spec}
 

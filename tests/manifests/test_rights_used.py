@@ -14,6 +14,7 @@ from lab.harness.client import Object
 from lab.harness.companion import CompanionProcess, account_of, companion_kubeconfig, reset_lease
 from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import Workloads, cpu_watermarks, until
+from tests.manifests.confinement import bound
 from tests.manifests.rendering import MANIFESTS, documents, grants, render
 
 pytestmark = pytest.mark.integration
@@ -95,24 +96,10 @@ def ask(cluster: ControlPlane, adapter: AdapterProcess) -> None:
     """Requests every policy's count, which reads its scale."""
     proxy = cluster.as_aggregator(adapter.port, "bob", "system:authenticated")
     base = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/shop/watermarkpolicies.effective-load.io"
-    cluster.client.apply(reader())
+    cluster.client.apply(bound("bob", "effective-load-metrics-reader"))
     until(lambda: proxy.raw(f"{base}/web/effective_pods").status == 200, 30, adapter.logs)
     for name in TARGETS:
         until(lambda: "has not been" not in proxy.raw(f"{base}/{name}/desired_replicas").text, 30, adapter.logs)  # noqa: B023
-
-
-def reader() -> Object:
-    return {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "bob-reads"},
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io",
-            "kind": "ClusterRole",
-            "name": "effective-load-metrics-reader",
-        },
-        "subjects": [{"kind": "User", "name": "bob", "apiGroup": "rbac.authorization.k8s.io"}],
-    }
 
 
 def granted(account: str, folder: str) -> set[Right]:
