@@ -18,7 +18,6 @@ from adapter.load.spec import (
     Policy,
     Query,
     Registry,
-    ResourceMetric,
     Schedule,
     Seconds,
     Velocity,
@@ -33,7 +32,7 @@ from tests.policy.wrong import CPU, EVERYTHING, LUNCH, MEMORY, NACOS, PLAN, RPS,
 def test_absent_fields_have_the_defaults_of_the_specification() -> None:
     read = parse_policy(policy("checkout", "shop"))
     (metric,) = read.metrics
-    assert metric == Metric(name="cpu", resource=ResourceMetric(name="cpu"), high=milli(1200), low=milli(400))
+    assert metric == Metric(name="cpu", resource="cpu", high=milli(1200), low=milli(400))
     assert read == Policy(namespace="shop", name="checkout", hpa="checkout", metrics=(metric,))
 
 
@@ -45,12 +44,18 @@ def test_a_policy_with_every_field_is_read_as_what_it_says() -> None:
     """All but the defaults, which the API server's are compared with."""
     read = parse_policy(policy(**EVERYTHING))
     cpu, memory, share, named, plan = read.metrics
-    assert cpu.resource == ResourceMetric(name="cpu", containers=("app",))
-    assert (cpu.high, cpu.low, cpu.delay) == (milli(1200), milli(400), Seconds(up=30, down=600))
-    assert memory.resource == ResourceMetric(name="memory", containers=("app",), relative_to=Capacity.LIMIT)
+    assert cpu == Metric(
+        name="cpu",
+        resource="cpu",
+        containers=("app",),
+        high=milli(1200),
+        low=milli(400),
+        delay=Seconds(up=30, down=600),
+    )
+    assert (memory.resource, memory.containers, memory.relative_to) == ("memory", ("app",), Capacity.LIMIT)
     assert (memory.high, memory.low) == (milli(800), milli(500))
-    inline = {"prom_ql": "up", "server": "main", "relative_to": Capacity.LIMIT, "resource": "memory"}
-    assert share.query == Query(**inline, containers=("app",))
+    assert share.query == Query(prom_ql="up", server="main")
+    assert (share.resource, share.containers, share.relative_to) == ("memory", ("app",), Capacity.LIMIT)
     assert (named.query, named.delay) == (Query(name="http_requests_per_second"), Seconds(up=60, down=300))
     assert (plan.floor, plan.delay) == (True, Seconds())
     assert read.registry == Registry(
