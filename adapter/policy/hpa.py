@@ -152,7 +152,6 @@ class Hpa:
     namespace: str
     name: str
     uid: str = ""
-    generation: int = 0
     resource_version: str = ""
     target: CrossVersionReference
     bounds: Bounds
@@ -219,7 +218,6 @@ def parse_hpa(document: Mapping[str, Any], tolerance: Fraction = Fraction(0)) ->
         namespace=metadata.namespace or "default",
         name=metadata.name,
         uid=metadata.uid,
-        generation=metadata.generation,
         resource_version=metadata.resource_version,
         target=_reference(spec.scale_target_ref),
         bounds=Bounds(

@@ -40,18 +40,19 @@ def without_tolerance(item: Object) -> Object:
 
 
 def applied() -> Iterator[Object]:
-    """The objects of the manifests, and the HPAs that are written for a cluster without tolerance."""
+    """The objects of the manifests, and those that `migrate` writes."""
     for component in sorted(path.parent.name for path in MANIFESTS.glob("components/*/kustomization.yaml")):
         yield from render_with(MANIFESTS / "base", [component])
     for file in sorted((MANIFESTS / "examples").glob("*.yaml")):
-        yield from (without_tolerance(item) if item["kind"] == HPA else item for item in documents(file))
+        yield from documents(file)
     for one in (policy(), hpa()):
-        yield from migrated(one, tolerance=False).pairs[0].objects
+        yield from migrated(one).pairs[0].objects
 
 
 @pytest.fixture(scope="module")
 def objects() -> list[Object]:
-    return list({json.dumps(item, sort_keys=True, default=str): item for item in applied()}.values())
+    bare = [without_tolerance(item) if item["kind"] == HPA else item for item in applied()]
+    return list({json.dumps(item, sort_keys=True, default=str): item for item in bare}.values())
 
 
 @pytest.mark.parametrize("version", VERSIONS)

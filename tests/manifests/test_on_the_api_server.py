@@ -54,24 +54,12 @@ def test_the_examples_are_accepted(applied: ControlPlane, file: object) -> None:
         applied.client.apply(item | {"metadata": {"namespace": "default", **item["metadata"]}}, dry_run=True)
 
 
-def test_the_server_fills_its_secret_and_applying_the_manifests_again_keeps_the_data(
-    applied: ControlPlane, server: Client
-) -> None:
-    (empty,) = documents(MANIFESTS / "base" / "secret.yaml")
-    path = "/api/v1/namespaces/effective-load/secrets/effective-load-tls"
-    applied.client.delete(path)  # whatever another test let a server write
-    applied.client.apply(empty)
-    server.patch(path, {"data": {"tls.crt": "eA=="}})
-    applied.client.apply(empty)
-    assert applied.client.get(path)["data"] == {"tls.crt": "eA=="}
-
-
-def test_a_secret_that_was_deleted_is_said_to_come_back_with_the_manifests_and_then_is_filled(
+def test_the_server_fills_its_secret_and_one_that_was_deleted_comes_back_with_the_manifests(
     applied: ControlPlane,
 ) -> None:
     kubeconfig = applied.kubeconfig_with_token(applied.token("effective-load", "effective-load"), "kubeconfig-secret")
     settings = ServerSettings(tls=Tls(namespace="effective-load"))
-    path = "/api/v1/namespaces/effective-load/secrets/effective-load-tls"
+    path, files = "/api/v1/namespaces/effective-load/secrets/effective-load-tls", MANIFESTS / "base" / "secret.yaml"
 
     async def keep() -> None:
         async with await Session.open(str(kubeconfig)) as session:
@@ -84,9 +72,12 @@ def test_a_secret_that_was_deleted_is_said_to_come_back_with_the_manifests_and_t
         "Secret effective-load-tls of namespace effective-load, which keeps the serving certificate, does not exist, "
         "and the server may not create it: apply the manifests again"
     )
-    applied.client.apply(*documents(MANIFESTS / "base" / "secret.yaml"))
+    applied.client.apply(*documents(files))
     asyncio.run(keep())
-    assert applied.client.get(path)["data"].keys() == {"tls.crt", "tls.key", "ca.crt", "ca.key"}
+    filled = applied.client.get(path)["data"]
+    assert filled.keys() == {"tls.crt", "tls.key", "ca.crt", "ca.key"}
+    applied.client.apply(*documents(files))
+    assert applied.client.get(path)["data"] == filled
 
 
 # --- the right to patch APIServices ---

@@ -45,14 +45,14 @@ def hpa(*metrics: Object, **spec: Any) -> Object:
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": "checkout", "namespace": "shop", "uid": "u1", "generation": 3, "managedFields": [{}]},
+        "metadata": {"name": "checkout", "namespace": "shop", "uid": "u1", "managedFields": [{}]},
         "spec": {"scaleTargetRef": DEPLOYMENT, "minReplicas": 2, "maxReplicas": 50, "metrics": [*metrics], **spec},
     }
 
 
 def test_target_and_bounds_are_read() -> None:
     read = parse_hpa(hpa())
-    assert (read.namespace, read.name, read.uid, read.generation) == ("shop", "checkout", "u1", 3)
+    assert (read.namespace, read.name, read.uid) == ("shop", "checkout", "u1")
     assert read.target == CrossVersionReference("apps/v1", "Deployment", "checkout")
     assert read.bounds == Bounds(minimum=2, maximum=50)
     assert read.bounds.last_scale is None

@@ -11,23 +11,25 @@ from adapter.policy.watermark_policy import parse_policy
 from tests.policy.conftest import PolicyApi
 from tests.policy.wrong import CPU, WRONG, policy
 
+EACH = [
+    (path, words, policy("checkout", "default", **spec)) for (path, words), specs in WRONG.items() for spec in specs
+]
+
 
 @pytest.mark.integration
 @pytest.mark.versions
 def test_api_server_refuses_each_wrong_policy_with_its_words(policy_api: PolicyApi) -> None:
-    for (_, words), specs in WRONG.items():
-        for spec in specs:
-            answer = policy_api.offer(policy("checkout", "default", **spec))
-            assert answer.status in {400, 422}, f"{spec} is not refused"
-            assert words in answer.json()["message"], spec
+    for _, words, document in EACH:
+        answer = policy_api.offer(document)
+        assert answer.status in {400, 422}, f"{document['spec']} is not refused"
+        assert words in answer.json()["message"], document["spec"]
 
 
 def test_reader_refuses_each_wrong_policy_with_its_words_at_its_place() -> None:
-    for (path, words), specs in WRONG.items():
-        for spec in specs:
-            with pytest.raises(PolicyError) as caught:
-                parse_policy(policy("checkout", "default", **spec))
-            assert any(fault.path == path and words in str(fault) for fault in caught.value.faults), f"{caught.value}"
+    for path, words, document in EACH:
+        with pytest.raises(PolicyError) as caught:
+            parse_policy(document)
+        assert any(fault.path == path and words in str(fault) for fault in caught.value.faults), f"{caught.value}"
 
 
 def test_every_rule_of_the_crd_has_a_wrong_policy() -> None:
@@ -61,16 +63,7 @@ def test_every_fault_of_a_policy_is_named_at_once() -> None:
     document["kind"] = "Policy"
     with pytest.raises(PolicyError) as caught:
         parse_policy(document)
-    assert {fault.path for fault in caught.value.faults} == {
-        "kind",
-        "spec.metrics[0].name",
-        "spec.metrics[1].highWatermark",
-        "spec.metrics[2]",
-        "spec.mode",
-        "spec.tolerance",
-        "spec.registry",
-        "spec.pulledOut.replace",
-        "spec.pulledOut.replaceafterseconds",
-        "spec.replicaMultiple",
-    }
+    metrics = {"metrics[0].name", "metrics[1].highWatermark", "metrics[2]"}
+    others = {"mode", "tolerance", "registry", "pulledOut.replace", "pulledOut.replaceafterseconds", "replicaMultiple"}
+    assert {fault.path for fault in caught.value.faults} == {"kind", *(f"spec.{one}" for one in metrics | others)}
     assert "did you mean replaceAfterSeconds?" in str(caught.value)
