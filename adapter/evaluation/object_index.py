@@ -24,7 +24,7 @@ from adapter.policy.linking import (
 )
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.source import Claim, ServiceKey, service_of
-from adapter.runtime.decoding import Decoder, decode
+from adapter.runtime.decoding import Decoder
 from adapter.runtime.faults import FaultyDocument
 from adapter.snapshot import Key, PodStore
 
@@ -63,6 +63,7 @@ class _Watched(msgspec.Struct, frozen=True):
 
 _DECODER = Decoder(_Watched)
 _SPEC: Decoder[dict[str, Any] | None] = Decoder(dict[str, Any] | None)
+_MAPPING: Decoder[dict[str, Any]] = Decoder(dict[str, Any])
 
 
 def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
@@ -93,7 +94,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
 def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> Hpa:
     """Decode an HPA; `tolerance` applies if the HPA sets none. Raises msgspec.MsgspecError with the reason."""
     try:
-        return parse_hpa(decode(body, dict[str, Any]), tolerance)
+        return parse_hpa(_MAPPING.decode(body), tolerance)
     except FaultyDocument as error:
         raise msgspec.ValidationError(str(error)) from error
 

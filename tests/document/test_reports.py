@@ -113,7 +113,6 @@ def listed(*instances: Object) -> Object:
 
 CLONED = [pod(n, asks=UNLIMITED, owner={**CLONE_SET, "uid": "set"}) for n in range(4)]
 BUSY, IDLE = {"cpu": "1300m"}, {"cpu": "50m"}
-OUT, CANARIES = {"effective-load.io/pulled-out": "true"}, range(10, 15)
 GONE = pod(9, deletionTimestamp="2026-01-01T11:50:00Z", status={"podIP": "10.0.0.0"})
 EVICTED = pod(9, status={"podIP": "10.0.0.0", "phase": "Failed"})
 
@@ -218,16 +217,6 @@ REPORTS: dict[str, tuple[Object, Object]] = {
         asked([*(pod(n, asks=UNLIMITED) for n in range(5)), pod(5, owner={**REPLICA_SET, "name": "b-abc"}), of_job(6)],
               [BUSY] * 5 + [IDLE] * 2, CPU, replicas=5),
         {"desiredReplicas": 6, "counts": {"serving": 5}},
-    ),
-    "P F6: idle canaries that the Rollout's metadata marks": (
-        asked([*(pod(n, asks=UNLIMITED) for n in range(10)),
-               *(pod(n, asks=UNLIMITED, annotations=OUT) for n in CANARIES)], [BUSY] * 10 + [IDLE] * 5, CPU),
-        {"verdict": "Above", "counts": {"serving": 10, "pulledOut": 5}},
-    ),
-    "P: idle canaries that are not registered": (
-        asked([pod(n, asks=UNLIMITED) for n in range(15)], [BUSY] * 10 + [IDLE] * 5, CPU,
-              **listed(*({"ip": f"10.0.0.{n}"} for n in range(10)))),
-        {"verdict": "Above", "counts": {"serving": 10, "doubtful": 5}},
     ),
     "P F5: a Job's pods with the labels of a CloneSet": (
         asked([*CLONED, *(of_job(n) for n in range(4, 8))], [BUSY] * 4 + [IDLE] * 4, CPU, target=CLONE_SET, replicas=4),

@@ -97,7 +97,7 @@ READERS = {
     "endpoint slice": Reader(watched(kubernetes.decode_listing), OBJECT, GOOD["slice"]),
     "scale": Reader(watched(decode_scale), OBJECT, GOOD["scale"]),
     "lease": Reader(leader_election.DECODER.decode, OBJECT, GOOD["lease"]),
-    "policy": Reader(lambda body: parse_policy(decode(body, dict[str, Any])), OBJECT, GOOD["policy"]),
+    "policy": Reader(lambda body: parse_policy(Decoder(dict[str, Any]).decode(body)), OBJECT, GOOD["policy"]),
     "memory": Reader(
         lambda body: status_memory.from_status(Decoder(dict[str, Any]).decode(body)),
         (msgspec.MsgspecError, PolicyError),
