@@ -11,6 +11,8 @@ from typing import Any
 
 import yaml
 
+from adapter.policy.schema import is_former
+
 ROOT = Path(__file__).parents[1]
 CRD = ROOT / "manifests" / "crd" / "watermarkpolicies.yaml"
 EXAMPLES = ROOT / "docs" / "examples" / "policies.yaml"
@@ -103,7 +105,7 @@ def _rows(
     path: str, prefix: str, schema: Schema, columns: Mapping[str, str] | None, inner: list[tuple[str, Schema]]
 ) -> Iterator[str]:
     """A row for each field, objects without rules in the same table; `inner` gets what has a table of its own."""
-    for name, field in schema.get("properties", {}).items():
+    for name, field in _current(schema):
         key, within = _within(f"{path}.{name}", field)
         is_inner = "properties" in within and (key.endswith("[]") or "x-kubernetes-validations" in within)
         if is_inner and key != _STANDARD:
@@ -134,8 +136,13 @@ def _within(key: str, field: Schema) -> tuple[str, Schema]:
     return (f"{key}[]", field["items"]) if field.get("type") == "array" else (key, field)
 
 
+def _current(schema: Schema) -> list[tuple[str, Schema]]:
+    """The fields of an object but those whose rule says their new name."""
+    return [(name, field) for name, field in schema.get("properties", {}).items() if not is_former(field)]
+
+
 def _paths(path: str, schema: Schema) -> Iterator[str]:
-    for name, field in schema.get("properties", {}).items():
+    for name, field in _current(schema):
         key, within = _within(f"{path}.{name}", field)
         yield key
         yield from _paths(key, within)

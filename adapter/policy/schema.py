@@ -36,12 +36,18 @@ def conform(schema: Schema, value: Any, path: str, rules: Rules, faults: list[Fa
         return None
     if value is not None and len(faults) == before:
         written = schema.get("x-kubernetes-validations", ())
-        for rule, holds in zip(written, rules.get(_INDEX.sub("[]", path), ()), strict=True):
+        tried = (lambda _: False,) if is_former(schema) else rules.get(_INDEX.sub("[]", path), ())
+        for rule, holds in zip(written, tried, strict=True):
             if not holds(value):
                 is_part = isinstance(value, dict | list)
                 place = f"{path}{rule.get('fieldPath', '')}"
                 faults.append(Fault(place, None if is_part else value, rule["message"]))
     return value
+
+
+def is_former(schema: Schema) -> bool:
+    """Whether a field has another name now: its only rule refuses any value, and says the new name."""
+    return [rule["rule"] for rule in schema.get("x-kubernetes-validations", ())] == ["false"]
 
 
 def _mapping(schema: Schema, value: Any, path: str, rules: Rules, faults: list[Fault]) -> dict[str, Any] | None:
@@ -53,7 +59,8 @@ def _mapping(schema: Schema, value: Any, path: str, rules: Rules, faults: list[F
         if key in fields:
             found[key] = item
             continue
-        advice = f"unknown field{closest(str(key), fields)}; known are {', '.join(sorted(fields))}"
+        known = sorted(name for name, field in fields.items() if not is_former(field))
+        advice = f"unknown field{closest(str(key), known)}; known are {', '.join(known)}"
         faults.append(Fault(f"{path}.{key}", item, advice))
     for key in schema.get("required", ()):
         if found.get(key) is None:

@@ -200,3 +200,42 @@ WRONG: dict[tuple[str, str], list[Object]] = {
     ("spec.fallback.replicas", "Required value"): [{"fallback": {}}],
 }
 """Specs that are refused, by the path of the fault in a file and by words of the API server's sentence and ours."""
+
+
+FORMER: dict[str, tuple[Any, str]] = {
+    "spec.average": ("PerPod", "algorithm"),
+    "spec.hpaWiring": ("Enforce", "hpaConfiguration"),
+    "spec.multipleOf": (2, "replicaMultiple"),
+    "spec.tolerateZero": (True, "acceptZeroUsage"),
+    "spec.stepTolerance": (15, "step.tolerance"),
+    "spec.toleranceIn": ("Ratio", "step.toleranceUnit"),
+    "spec.trigger": ("AnyPod", "step.trigger"),
+    "spec.stepUp": (2, "step.up"),
+    "spec.stepDown": (2, "step.down"),
+    "spec.minPods": (2, "step.minPods"),
+    "spec.metrics[0].resource.of": ("Limit", "relativeTo"),
+    "spec.metrics[0].query.of": ("Limit", "relativeTo"),
+    "spec.registry.graceSeconds": (180, "registrationGraceSeconds"),
+    "spec.registry.absentSeconds": (45, "absenceConfirmationSeconds"),
+    "spec.registry.unhealthyIsOut": (True, "treatUnhealthyAsOut"),
+    "spec.registry.anyOut": (False, "anyInstanceOut"),
+}
+"""Former names of fields, each with a value that it took and the present name."""
+
+
+def former(path: str, value: Any) -> Object:
+    """A spec that is right but for one field, which has its former name."""
+    place, _, name = path.rpartition(".")
+    match place:
+        case "spec.registry":
+            return {"registry": {**NACOS, name: value}}
+        case "spec.metrics[0].resource":
+            return metric(CPU, resource={"name": "cpu", name: value})
+        case "spec.metrics[0].query":
+            return metric(RPS, query={"name": "http_requests_per_second", name: value})
+    return {name: value}
+
+
+WRONG |= {
+    (path, f"{path.rpartition('.')[2]} is now {now}"): [former(path, value)] for path, (value, now) in FORMER.items()
+}
