@@ -18,6 +18,8 @@ from lab.harness.processes import Component, Server, free_ports
 ROOT = Path(__file__).resolve().parents[2]
 MANIFESTS = ROOT / "manifests"
 NAMESPACE = SERVICE = ACCOUNT = "effective-load"
+IMAGE_ENVIRONMENT = {"PYTHONUNBUFFERED": "1", "MALLOC_MMAP_THRESHOLD_": "131072"}
+"""As the Dockerfile sets it: memory that is measured here is that of the image."""
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 CUSTOM, EXTERNAL = "custom.metrics.k8s.io", "external.metrics.k8s.io"
 RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Secret")
@@ -64,7 +66,7 @@ class ProgramProcess(Server):
             [sys.executable, *command, *arguments],
             cluster.folder / f"{name}.log",
             ready=lambda: self.get(alive).status == 200,
-            env={**inherited, "PYTHONUNBUFFERED": "1", "POD_NAMESPACE": NAMESPACE, **(env or {})},
+            env={**inherited, **IMAGE_ENVIRONMENT, "POD_NAMESPACE": NAMESPACE, **(env or {})},
             cwd=ROOT,
         )
         cluster.watched.append(self.component)
