@@ -194,7 +194,7 @@ def _query(source: str) -> str:
 
 
 def _settings(proms: dict[str, FakePrometheus], platforms: dict[str, Platform], more: dict[str, Any]) -> Settings:
-    brief = {"interval_seconds": 0.2, "max_age_seconds": 4}
+    brief = {"interval_seconds": 0.2, "max_age_seconds": 8}  # a busy machine must not make other samples too old
     more["kubernetes"] = {"watch_silence_seconds": SILENCE_SECONDS, **more.get("kubernetes", {})}
     return Settings.model_validate(
         {

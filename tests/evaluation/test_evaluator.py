@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 
 from adapter.evaluation.evaluator import Evaluator
-from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, decode_hpa, decode_policy
+from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, decode_policy
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.load.assessment import Assessment
@@ -79,12 +79,6 @@ def desired(view: PolicyView) -> int | None:
     return decide(view.assessment, view.scale, view.bounds, view.assessment.at).desired
 
 
-def test_a_policy_is_assessed_from_its_pods_and_samples(stand: Stand) -> None:
-    view = stand.view()
-    assert desired(view) == 7
-    assert view.target_resource == "deployments.apps"
-
-
 @pytest.mark.parametrize(
     "stray",
     [
@@ -116,21 +110,6 @@ def test_while_the_watch_of_endpoints_is_silent_what_it_said_is_doubted_and_nobo
 def test_a_deleted_policy_has_no_view(stand: Stand) -> None:
     stand.world.policy_changed(entry(), None)
     assert stand.evaluator.begin(KEY) is None
-
-
-def test_an_invalid_policy_has_its_fault_as_problem(stand: Stand) -> None:
-    fault = replace(entry(uid="u1", generation=3, metrics=()), fault="spec.metrics: none")
-    stand.world.policy_changed(entry(), fault)
-    assert stand.problem() == (422, "spec.metrics: none")
-    policy = stand.view().policy
-    assert (policy.uid, policy.generation) == ("u1", 3), "without them its status would not change"
-
-
-def test_a_missing_hpa_is_named(stand: Stand) -> None:
-    stand.world.hpa_changed(hpa(), None)
-    code, message = stand.problem()
-    assert code == 404
-    assert "HorizontalPodAutoscaler web" in message
 
 
 def test_rivals_refuse_both_and_name_each_other(stand: Stand) -> None:
@@ -290,12 +269,6 @@ def test_the_metrics_of_a_policy_say_whether_its_hpa_follows(
     assert known == conditions
 
 
-def test_the_metrics_of_a_policy_with_a_problem_have_its_reason(stand: Stand) -> None:
-    stand.world.hpa_changed(hpa(), None)
-    row = stand.row()
-    assert (row.error, row.desired) == ("NotFound", None)
-
-
 def test_an_invalid_policy_is_decoded_with_its_name_and_its_faults() -> None:
     metadata = {"name": "web", "namespace": "shop", "uid": "u1", "generation": 3}
     body = {"metadata": metadata, "spec": {"metrics": [], "tolerance": "much"}}
@@ -304,11 +277,6 @@ def test_an_invalid_policy_is_decoded_with_its_name_and_its_faults() -> None:
     assert (decoded.policy.uid, decoded.policy.generation) == ("u1", 3)
     assert "spec.tolerance" in decoded.fault
     assert "spec.metrics" in decoded.fault
-
-
-def test_an_invalid_hpa_is_a_decoding_error() -> None:
-    with pytest.raises(ValueError, match="scaleTargetRef"):
-        decode_hpa(b'{"metadata": {"name": "web", "namespace": "shop"}, "spec": {"maxReplicas": 3}}')
 
 
 class TestSilence:
@@ -329,10 +297,3 @@ class TestSilence:
         assert stand.problem()[0] == 404
         stand.inputs.silent = "horizontalpodautoscalers have not been listed yet"
         assert stand.problem() == (503, stand.inputs.silent)
-
-    def test_the_memory_outlasts_the_silence(self, stand: Stand) -> None:
-        before = stand.assessment()
-        stand.inputs.silent = "the watch of pods is silent"
-        stand.view()
-        stand.inputs.silent = None
-        assert stand.assessment().memory.pods.keys() == before.memory.pods.keys()

@@ -57,12 +57,6 @@ class Checked:
         return self.metrics.registry.get_sample_value("effective_load_watch_stale", {"resource": name})
 
 
-def test_while_all_watches_are_current_every_policy_may_be_decided_on() -> None:
-    checked = Checked(FakeWatch(), Widget=FakeWatch("widgets.example.com"))
-    assert (checked.policy(), checked.policy(kind="Widget"), checked.freshness.unready()) == (None, None, None)
-    assert (checked.count("pods"), checked.count("widgets.example.com")) == (0, 0)
-
-
 def test_a_silent_watch_of_a_kind_affects_the_policies_of_that_kind() -> None:
     checked = Checked(FakeWatch(), Widget=FakeWatch("widgets.example.com", silent=True))
     assert checked.policy() is None
@@ -79,11 +73,6 @@ def test_a_replica_whose_watches_are_all_silent_is_unready() -> None:
     checked.freshness.check()
     assert checked.freshness.unready() == checked.freshness.warning() is not None
     assert (checked.policy() is not None, checked.policy("cart") is not None) == (True, True)
-
-
-def test_a_silent_watch_of_the_whole_cluster_affects_every_policy() -> None:
-    checked = Checked(FakeWatch(), FakeWatch("horizontalpodautoscalers", silent=True))
-    assert checked.policy() == checked.policy("cart", "Widget") == checked.freshness.unready() is not None
 
 
 def test_a_silent_watch_of_endpoint_slices_is_no_policys_error_and_a_warning() -> None:

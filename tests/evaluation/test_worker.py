@@ -69,14 +69,6 @@ async def until(bench: Bench, count: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_queued_policy_is_published_and_found_by_its_target(bench: Bench) -> None:
-    bench.views[A] = view(A, "web")
-    bench.run(A)
-    await until(bench, 1)
-    assert bench.snapshots.current.policies == {A: view(A, "web")}
-    assert bench.snapshots.current.by_target == {TargetKey("shop", "deployments.apps", "web"): A}
-
-
 async def test_a_policy_is_evaluated_again_as_soon_as_a_sample_becomes_too_old(bench: Bench) -> None:
     pods, loads = same(2, "1")
     now = NOW + 79.9

@@ -4,13 +4,11 @@ from typing import Any
 import pytest
 
 from adapter.evaluation.object_index import Need, ObjectIndex, PodIndex
-from adapter.load.pods import Owner
 from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.linking import Neighbours, TargetRef
-from adapter.registries.source import ServiceKey
 from adapter.snapshot import Key
 from tests.evaluation.kit import KEY, REF, entry, hpa, web_pods
-from tests.load.kit import REGISTRY, pod, queue
+from tests.load.kit import pod, queue
 
 CART = Key("cart", "web")
 
@@ -55,11 +53,6 @@ class TestPods:
             index.change(None, one)
         assert {one.name for one in index.owned("shop", "web")} == {"web-0", "web-1"}
 
-    def test_a_pod_of_a_stateful_set_is_found_by_its_controller(self) -> None:
-        index = PodIndex()
-        index.change(None, pod("db-0", owner=Owner("StatefulSet", "db"), template_hash=""))
-        assert [one.name for one in index.owned("shop", "db")] == ["db-0"]
-
     def test_a_changed_pod_is_filed_once_and_one_that_went_leaves_nothing_behind(self) -> None:
         index = PodIndex()
         first, *_ = web_pods(1)
@@ -73,12 +66,6 @@ class TestPods:
 
 
 class TestMarks:
-    def test_a_new_policy_is_marked_even_before_its_hpa_is_known(self) -> None:
-        told = Told()
-        told.world.policy_changed(None, entry())
-        assert told.since() == {KEY}
-        assert told.world.link(KEY) is None
-
     def test_an_hpa_that_comes_later_links_its_policy(self, told: Told) -> None:
         link = told.world.link(KEY)
         assert link is not None
@@ -123,12 +110,6 @@ class TestMarks:
         told.world.pod_changed(None, pod("lone", owner=None))
         assert told.since() == {KEY}
 
-    def test_a_changed_roster_marks_its_policies_and_no_others(self, told: Told) -> None:
-        told.world.policy_changed(None, entry("other", registry=REGISTRY))
-        told.since()
-        told.world.mark_users(Need("service", ServiceKey(REGISTRY.name, REGISTRY.service)))
-        assert told.since() == {Key("shop", "other")}
-
     def test_a_policy_that_went_is_marked_so_that_it_leaves_the_picture(self, told: Told) -> None:
         told.world.policy_changed(entry(), None)
         assert told.since() == {KEY}
@@ -136,10 +117,6 @@ class TestMarks:
 
 
 class TestRivals:
-    def test_two_policies_for_one_target_are_rivals_and_both_are_marked(self, told: Told, second: Key) -> None:
-        assert told.since() == {KEY, second}
-        assert [told.world.neighbours(one).policies for one in (KEY, second)] == ["second", "web"]
-
     def test_policies_are_rivals_where_their_hpas_name_one_target_in_two_versions(self, told: Told) -> None:
         old = replace(hpa("second"), target=CrossVersionReference("apps/v1beta1", "Deployment", "web"))
         told.world.policy_changed(None, entry("second"))

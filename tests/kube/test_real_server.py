@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import msgspec
 import pytest
 
 from adapter.kube import credentials
-from adapter.kube.errors import Forbidden, UnknownKind
+from adapter.kube.errors import UnknownKind
 from adapter.kube.objects import ObjectMeta
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
@@ -113,21 +112,6 @@ def restarts(metrics: Metrics, reason: str) -> float:
 
 
 class TestReflector:
-    async def test_goes_on_after_the_api_server_was_killed(
-        self, cluster: ControlPlane, admin: Session, space: str, metrics: Metrics
-    ) -> None:
-        cluster.client.create(config_map(space, "a", v="1"))
-        watched = Watched(admin, space, metrics)
-        async with watched.running():
-            assert await watched.next() == (None, "a 1")
-            cluster.kill("kube-apiserver")
-            while not restarts(metrics, "unreachable"):
-                await _short(0.2)
-            assert list(watched.reflector.items) == [f"{space}/a"]  # still served
-            cluster.restore()
-            cluster.client.patch(f"{maps(space)}/a", {"data": {"v": "2"}})
-            assert await watched.next() == ("a 1", "a 2")
-
     async def test_finds_by_a_fresh_list_what_happened_beyond_the_server_s_memory(
         self, cluster: ControlPlane, admin: Session, space: str, metrics: Metrics
     ) -> None:
@@ -147,87 +131,6 @@ class TestReflector:
             told = [await watched.next() for _ in range(3)]
         assert sorted(told, key=str) == [("changed 1", "changed 2"), ("gone 1", None), (None, "new 1")]
         assert restarts(metrics, "expired") == 1
-
-    async def test_begins_anew_when_its_list_is_compacted_away(
-        self,
-        cluster: ControlPlane,
-        admin: Session,
-        space: str,
-        metrics: Metrics,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """The continue token of the first page points into a history that etcd drops before the second is fetched."""
-        for index in range(6):
-            cluster.client.create(config_map(space, f"m{index}", v="1"))
-        pages: list[str] = []
-        get = admin.get
-
-        def change_and_compact() -> None:
-            cluster.client.patch(f"{maps(space)}/m5", {"data": {"v": "2"}})
-            _compact(cluster)
-
-        async def get_then_compact(path: str, **more: Any) -> bytes:
-            body = await get(path, **more)
-            pages.append(more["params"].get("continue", "first"))
-            if len(pages) == 1:
-                await asyncio.to_thread(change_and_compact)
-            return body
-
-        monkeypatch.setattr(admin, "get", get_then_compact)
-        watched = Watched(admin, space, metrics, page=2)
-        async with watched.running():
-            assert len(watched.reflector.items) == 6
-            assert (watched.reflector.items[f"{space}/m5"].data or {})["v"] == "2"
-        assert pages[0] == "first"
-        assert "first" in pages[1:]
-        assert restarts(metrics, "expired") == 1
-
-
-def _compact(cluster: ControlPlane) -> None:
-    base = f"http://127.0.0.1:{cluster.layout.port('etcd')}/v3/kv"
-    revision = _post(f"{base}/range", {"key": "AA=="})["header"]["revision"]
-    _post(f"{base}/compaction", {"revision": revision, "physical": True})
-
-
-def _post(url: str, body: Any) -> Any:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)
-
-
-class TestRights:
-    async def test_without_rights_it_says_so_and_with_them_it_works(
-        self, cluster: ControlPlane, space: str, metrics: Metrics
-    ) -> None:
-        cluster.client.create(config_map(space, "a", v="1"))
-        path = cluster.kubeconfig_with_token(cluster.token(space, "reader"), "kubeconfig-reader")
-        async with await Session.open(str(path), metrics=metrics) as session:
-            with pytest.raises(Forbidden, match=f'User "system:serviceaccount:{space}:reader" cannot list'):
-                await session.get(maps(space))
-            watched = Watched(session, space, metrics)
-            task = asyncio.create_task(watched.reflector.run())
-            while not restarts(metrics, "refused"):
-                await _short(0.05)
-            _may_read_maps(cluster, space, "reader")
-            assert await watched.next() == (None, "a 1")
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-
-
-def _may_read_maps(cluster: ControlPlane, space: str, account: str) -> None:
-    meta = {"name": "maps", "namespace": space}
-    group = "rbac.authorization.k8s.io"
-    rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list", "watch"]}]
-    cluster.client.create({"apiVersion": f"{group}/v1", "kind": "Role", "metadata": meta, "rules": rules})
-    cluster.client.create(
-        {
-            "apiVersion": f"{group}/v1",
-            "kind": "RoleBinding",
-            "metadata": meta,
-            "roleRef": {"apiGroup": group, "kind": "Role", "name": "maps"},
-            "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": space}],
-        }
-    )
 
 
 async def who_am_i(session: Session) -> str:

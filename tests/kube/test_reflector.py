@@ -152,14 +152,6 @@ class TestList:
         assert watched.colors() == {"shop/a": "red", "shop/b": "blue"}
         assert watched.all_events() == [(None, "a red"), (None, "b blue")]
 
-    async def test_pages_follow_each_other(self, api: FakeApi, make: Make) -> None:
-        for index in range(7):
-            api.put(f"x{index}")
-        watched = make(page=3)
-        await watched.synced()
-        assert len(watched.reflector.items) == 7
-        assert [query["limit"] for query in api.queries("list")] == ["3", "3", "3"]
-
     async def test_page_that_is_too_large_is_requested_again_with_half(self, api: FakeApi, make: Make) -> None:
         for index in range(4):
             api.put(f"x{index}", padding="x" * 1_500_000)
@@ -286,18 +278,6 @@ class TestWatch:
 
 
 class TestTrouble:
-    async def test_expired_watch_lists_at_once_without_trouble(
-        self, api: FakeApi, make: Make, metrics: Metrics
-    ) -> None:
-        api.put("a", color="red")
-        watched = make()
-        (await api.watch()).send("ERROR", EXPIRED)
-        assert (await api.watch()).query["resourceVersion"] == str(api.version)
-        assert len(api.queries("list")) == 2
-        assert watched.slept.empty()
-        assert restarts(metrics, "expired") == 1
-        assert watched.reflector.trouble is None
-
     @pytest.mark.parametrize(
         ("answers", "lists", "naps"),
         [
@@ -317,14 +297,6 @@ class TestTrouble:
         watched = make()
         await api.watch()
         assert (len(api.queries("list")), watched.slept.qsize()) == (lists, naps)
-
-    async def test_lost_connection_resumes_where_it_was(self, api: FakeApi, make: Make, metrics: Metrics) -> None:
-        watched, watch = await begun(api, make)
-        watch.cut()
-        assert (await api.watch()).query["resourceVersion"] == str(api.version)
-        assert len(api.queries("list")) == 1
-        assert 0 <= await watched.nap() <= 0.5
-        assert restarts(metrics, "unreachable") == 1
 
     async def test_forbidden_watch_names_the_right_and_keeps_the_copy(self, api: FakeApi, make: Make) -> None:
         watched, watch = await begun(api, make)

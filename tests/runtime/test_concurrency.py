@@ -23,14 +23,6 @@ async def test_used_up_slice_lets_a_request_be_answered() -> None:
     await answering
 
 
-async def test_slice_that_is_not_used_up_keeps_the_loop() -> None:
-    slices, others = Slices(60.0), asyncio.Event()
-    await slices.breathe()
-    asyncio.get_running_loop().call_soon(others.set)
-    await slices.breathe()
-    assert not others.is_set()
-
-
 class Question:
     """Something to ask once: counts how often it is asked, and answers when told."""
 

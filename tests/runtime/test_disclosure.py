@@ -17,7 +17,6 @@ from adapter.registries.follow import RegistryManager, probe
 from adapter.registries.source import Claim, ServiceKey
 from adapter.runtime.source_errors import SourceError, without_user
 from adapter.settings import ResourceMetricsSettings as Options
-from adapter.settings import SettingsError, parse_settings
 from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
@@ -161,15 +160,3 @@ class TestUsersInAddresses:
     def test_no_error_shows_credentials_of_an_address(self, text: str, shown: str) -> None:
         assert without_user(text) == shown
         assert str(SourceError(text)) == shown
-
-    @pytest.mark.parametrize(
-        "url", ["ftp://me:hush@host", "http://me:hush@host", "http://host?token=hush", "//a:hush@b"]
-    )
-    @pytest.mark.parametrize(
-        "document",
-        ["prometheus: {{servers: [{{name: a, url: '{}'}}]}}", "registries: [{{type: HTTP, name: a, url: '{}'}}]"],
-    )
-    def test_no_fault_of_the_settings_shows_credentials_of_an_address(self, document: str, url: str) -> None:
-        with pytest.raises(SettingsError) as caught:
-            parse_settings(document.format(url))
-        assert "hush" not in str(caught.value)

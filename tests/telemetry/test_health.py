@@ -50,19 +50,10 @@ async def test_a_stalled_event_loop_fails_the_heartbeat() -> None:
 
 def test_a_warning_is_shown_by_readyz_and_fails_nothing() -> None:
     warning = "the watch of pods in namespace shop has shown no life"
-    health = Health({"ping": _well}, {"watches": _well}, {"watches": lambda: warning})
+    health = Health({"ping": lambda: None}, {"watches": lambda: None}, {"watches": lambda: warning})
     text = f"[+]ping ok\n[+]watches ok\n[!]watches: {warning}\nreadyz check passed\n"
     assert health.answer("/readyz") == HealthAnswer(200, text)
     assert health.answer("/livez") == HealthAnswer(200, "ok")
-
-
-def test_a_failed_check_is_not_listed_as_a_warning_too() -> None:
-    health = Health({}, {"watches": lambda: "no life"}, {"watches": lambda: "no life"})
-    assert health.answer("/readyz") == (500, "[-]watches failed: no life\nreadyz check failed\n")
-
-
-def _well() -> None:
-    return None
 
 
 def test_a_failed_check_is_logged_once_a_minute_and_when_it_fails_again(capsys: pytest.CaptureFixture[str]) -> None:

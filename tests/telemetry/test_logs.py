@@ -36,13 +36,6 @@ def test_an_event_is_one_json_object_with_its_values(stream: io.StringIO) -> Non
     assert (line["resource"], line["reason"]) == ("pods", "410")
 
 
-def test_records_of_libraries_look_the_same(stream: io.StringIO) -> None:
-    logs.configure("info", "json", stream)
-    logging.getLogger("asyncio").warning("took %s seconds", 3)
-    (line,) = lines(stream)
-    assert (line["event"], line["level"], line["logger"]) == ("took 3 seconds", "warning", "asyncio")
-
-
 def test_an_exception_is_logged_with_its_traceback_on_the_same_line(stream: io.StringIO) -> None:
     logs.configure("info", "json", stream)
     try:

@@ -1,8 +1,9 @@
 """The telemetry port over loopback."""
 
+import contextlib
 import gzip
 import socket
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
@@ -18,20 +19,27 @@ LOOPBACK = "127.0.0.1"
 HEALTHY = Health({"ping": lambda: None}, {})
 
 
-async def test_metrics_are_served_as_prometheus_text() -> None:
-    async with listen(Metrics(lambda: ROWS), HEALTHY, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
-        async with client.get(f"http://{LOOPBACK}:{port}/metrics", headers={"Accept-Encoding": "identity"}) as answer:
-            text = await answer.text()
-        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
-        assert 'effective_load_policy_desired_replicas{namespace="shop",policy="p7"} 3.0' in text
+@contextlib.asynccontextmanager
+async def asked(path: str, health: Health = HEALTHY, **headers: str) -> AsyncIterator[aiohttp.ClientResponse]:
+    """The answer of a port of its own."""
+    async with (
+        listen(Metrics(lambda: ROWS), health, LOOPBACK, 0) as port,
+        aiohttp.ClientSession(auto_decompress=False) as client,
+    ):
+        with blockbuster_ctx():
+            async with client.get(f"http://{LOOPBACK}:{port}{path}", headers=headers) as answer:
+                yield answer
+
+
+async def test_metrics_are_served_as_prometheus_text_without_blocking() -> None:
+    async with asked("/metrics", **{"Accept-Encoding": "identity"}) as answer:
+        text = await answer.text()
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert 'effective_load_policy_desired_replicas{namespace="shop",policy="p7"} 3.0' in text
 
 
 async def test_a_scraper_that_takes_gzip_gets_the_same_shorter() -> None:
-    async with (
-        listen(Metrics(lambda: ROWS), HEALTHY, LOOPBACK, 0) as port,
-        aiohttp.ClientSession(auto_decompress=False) as client,
-        client.get(f"http://{LOOPBACK}:{port}/metrics", headers={"Accept-Encoding": "gzip;q=1.0"}) as answer,
-    ):
+    async with asked("/metrics", **{"Accept-Encoding": "gzip;q=1.0"}) as answer:
         body = await answer.read()
     assert answer.headers["Content-Encoding"] == "gzip"
     plain = gzip.decompress(body)
@@ -39,28 +47,20 @@ async def test_a_scraper_that_takes_gzip_gets_the_same_shorter() -> None:
     assert len(body) < len(plain) / 3
 
 
-async def test_healthz_says_ok_and_other_paths_do_not_exist() -> None:
-    async with listen(Metrics(), HEALTHY, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
-        async with client.get(f"http://{LOOPBACK}:{port}/healthz") as answer:
-            assert (answer.status, await answer.text()) == (200, "ok")
-        async with client.get(f"http://{LOOPBACK}:{port}/apis") as answer:
-            assert answer.status == 404
-
-
-async def test_the_kubelet_reads_why_a_server_is_not_ready_and_a_proxy_gets_it_with_status_200() -> None:
-    health = Health({}, {"caches": lambda: "pods are not read yet"})
-    text = "[-]caches failed: pods are not read yet\nreadyz check failed\n"
-    async with listen(Metrics(), health, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
-        for query, status in (("", 500), ("?report", 200)):
-            async with client.get(f"http://{LOOPBACK}:{port}/readyz{query}") as answer:
-                assert (answer.status, await answer.text()) == (status, text)
-
-
-async def test_the_port_is_free_again_afterwards() -> None:
-    async with listen(Metrics(), HEALTHY, LOOPBACK, 0) as port:
-        pass
-    async with listen(Metrics(), HEALTHY, LOOPBACK, port) as again:
-        assert again == port
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        ("/healthz", 200, "ok"),
+        ("/apis", 404, None),
+        # The kubelet reads why, and a proxy shows the text of no other answer than 200.
+        ("/readyz", 500, "[-]caches failed: pods are not read yet\nreadyz check failed\n"),
+        ("/readyz?report", 200, "[-]caches failed: pods are not read yet\nreadyz check failed\n"),
+    ],
+)
+async def test_health_is_served_with_its_reasons(path: str, status: int, text: str | None) -> None:
+    async with asked(path, Health({}, {"caches": lambda: "pods are not read yet"})) as answer:
+        assert answer.status == status
+        assert text is None or await answer.text() == text
 
 
 async def test_a_taken_port_is_an_error_at_the_start() -> None:
@@ -84,17 +84,10 @@ async def test_without_an_address_every_interface_is_served() -> None:
         assert answer.status == 200
 
 
-async def test_a_scrape_blocks_the_loop_nowhere() -> None:
-    async with listen(Metrics(lambda: ROWS), HEALTHY, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
-        with blockbuster_ctx():
-            async with client.get(f"http://{LOOPBACK}:{port}/metrics") as answer:
-                assert answer.status == 200
-
-
 async def test_health_answers_beside_scrapers_that_do_not_read() -> None:
     rows = [PolicyRow(namespace="shop", policy=f"p{i}" + "x" * 4000, desired=3) for i in range(200)]
     async with listen(Metrics(lambda: rows), HEALTHY, LOOPBACK, 0) as port, aiohttp.ClientSession() as client:
-        with ExitStack() as wires:
+        with contextlib.ExitStack() as wires:
             for _ in range(20):
                 wire = wires.enter_context(socket.create_connection((LOOPBACK, port)))
                 wire.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
