@@ -60,7 +60,7 @@ ADMITTED = [
     ("apps/v1", "Deployment", "web,metadata.namespace=pay", "scaleTargetRef.name: 'web,metadata.namespace=pay'"),
     ("apps/v1", "Deployment", "we\nb", "scaleTargetRef.name: 'we\\nb'"),
 ]
-"""What Kubernetes 1.36 admits (`tests/kube/test_real_server.py`), and what the policy says of it."""
+"""What Kubernetes 1.36 admits, and what the policy says of it."""
 
 
 @pytest.mark.parametrize(("api_version", "kind", "name", "says"), ADMITTED)

@@ -112,6 +112,14 @@ class TestAnswers:
         reply = await client_of().send("GET", source.url)
         assert (reply.status, reply.headers["retry-after"], reply.body) == (503, "3", b"busy")
 
+    async def test_redirect_is_returned_and_not_followed(self, source: Source, client_of: Make) -> None:
+        async def redirects(_: web.Request) -> web.StreamResponse:
+            return web.Response(status=302, headers={"Location": "/elsewhere"})
+
+        source.handler = redirects
+        reply = await client_of().send("GET", source.url)
+        assert (reply.status, len(source.requests)) == (302, 1)
+
     async def test_compressed_answer_is_unpacked(self, source: Source, client_of: Make) -> None:
         async def packed(_: web.Request) -> web.StreamResponse:
             return web.Response(body=gzip.compress(b"fine"), headers={"Content-Encoding": "gzip"})
