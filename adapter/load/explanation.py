@@ -301,8 +301,8 @@ def _registry_trouble(inputs: AssessmentInputs, groups: PodGroups) -> str:
     if registry is None:
         return ""
     name, error = f"registry {registry.name}", roster.error if roster is not None else None
-    ready = [each.pod for each in groups.assessed if each.pod.is_ready and not each.pod.deleting]
-    is_late = all(now - pod.ready_since >= registry.registration_grace_seconds for pod in ready)
+    ready = [each for each in groups.assessed if each.pod.is_ready and not each.pod.deleting]
+    is_late = all(now - each.pod.ready_since >= registry.registration_grace_seconds for each in ready)
     is_known = any(inputs.memory.pod(each.pod.uid).registered for each in groups.assessed)
     if roster is None or not roster.valid:
         trouble = f"{name} has not given a valid answer for {registry.service!r} yet"
@@ -310,6 +310,8 @@ def _registry_trouble(inputs: AssessmentInputs, groups: PodGroups) -> str:
         trouble = f"{name} gave its last valid answer at {time_text(roster.at)}"
     elif ready and is_late and roster.absence_counts and not is_known:
         trouble = f"{name} lists no pod of this target: check the service name {registry.service!r}"
+    elif ready and is_known and all(each.evidence == "absence" for each in ready):
+        trouble = f"{name} lists no pod of this target any more"
     elif error is not None and now - roster.at > SILENCE_SECONDS:
         trouble = f"{name} gave its last valid answer at {time_text(roster.at)}, which counts"
     return f"{trouble}: {error}" if trouble and error is not None else trouble

@@ -60,13 +60,17 @@ class InstanceCache:
         self._clock = clock
         self._metrics = metrics
         self._listed: dict[ServiceKey, Roster] = {}
-        self._troubles: dict[ServiceKey, Trouble] = {}
+        self.troubles: dict[ServiceKey, Trouble] = {}
+        """Why the last question about a service has no valid answer."""
+        self._emptied: set[ServiceKey] = set()
+        """Services that had instances and have none now."""
         self._is_up: bool | None = None
 
     def follow(self, keys: Iterable[ServiceKey]) -> None:
         """Keep the lists of exactly these services."""
         self.keys = frozenset(keys)
-        for by_service in (self._listed, self._troubles):
+        self._emptied &= self.keys
+        for by_service in (self._listed, self.troubles):
             for key in by_service.keys() - self.keys:
                 del by_service[key]
 
@@ -75,15 +79,11 @@ class InstanceCache:
 
         None before the first answer or error.
         """
-        listed, current = self._listed.get(key), self.trouble(key)
+        listed, current = self._listed.get(key), self.troubles.get(key)
         error = current.public if current is not None else None
         if listed is None:
             return None if error is None else Roster(at=self._clock(), valid=False, error=error)
         return listed if error is None else replace(listed, error=error)
-
-    def trouble(self, key: ServiceKey) -> Trouble | None:
-        """Why the last question about a service has no valid answer; None if it has."""
-        return self._troubles.get(key)
 
     def put(self, key: ServiceKey, answer: Roster) -> None:
         """Record an answer that came now, or a confirmation of the last one. Ignored if nobody follows the service."""
@@ -91,10 +91,16 @@ class InstanceCache:
             return
         before = self._listed.get(key)
         listed = self._listed[key] = replace(answer, at=self._clock())
-        recovered = self._troubles.pop(key, None)
+        recovered = self.troubles.pop(key, None)
         self._set_up(True)
-        if recovered is not None and all(each.public != recovered.public for each in self._troubles.values()):
+        if recovered is not None and all(each.public != recovered.public for each in self.troubles.values()):
             _log.info("registry_recovered", registry=self.settings.name, service=str(key), was=recovered.public)
+        if answer.instances or not answer.absence_counts:
+            self._emptied.discard(key)
+        elif before is not None and before.instances:
+            if not self._emptied:  # one line, however many services a registry has lost
+                _log.warning("registry_list_emptied", registry=self.settings.name, service=str(key))
+            self._emptied.add(key)
         changed = before is None or replace(before, at=listed.at) != listed
         if changed and before is not None:
             self._metrics.registry_changes.labels(registry=self.settings.name).inc()
@@ -106,13 +112,13 @@ class InstanceCache:
         if key not in self.keys:
             return
         self._metrics.registry_errors.labels(registry=self.settings.name, reason=error.reason).inc()
-        before, found = self._troubles.get(key), trouble(error, self.settings)
+        before, found = self.troubles.get(key), trouble(error, self.settings)
         # One line for each cause, however many services it concerns: each policy's condition names it, too.
-        if all(each.public != found.public for each in self._troubles.values()):
+        if all(each.public != found.public for each in self.troubles.values()):
             _log.warning("registry_failed", registry=self.settings.name, service=str(key), error=found.sentence)
-        self._troubles[key] = found
+        self.troubles[key] = found
         silent = {SourceUnreachable.reason, SourceFailing.reason, NotAuthenticated.reason}
-        if len(self._troubles) == len(self.keys) and all(each.reason in silent for each in self._troubles.values()):
+        if len(self.troubles) == len(self.keys) and all(each.reason in silent for each in self.troubles.values()):
             self._set_up(False)
         if before is None or before.public != found.public:
             self._on_change(key)

@@ -39,7 +39,6 @@ POD_NAMESPACE = "k8s-namespace"
 LIST_SECONDS = 60.0
 """How long equal answers to blocking queries confirm a list."""
 
-_SHORTEST_WAIT = 0.75
 _SERVER_JITTER = 17 / 16  # Consul adds up to a sixteenth to the wait, so that not all queries end together
 _NODE_MAINTENANCE = "_node_maintenance"
 _SERVICE_MAINTENANCE = "_service_maintenance:"
@@ -127,7 +126,7 @@ class ConsulSource:
         now, changed_at, waited = asyncio.get_running_loop().time, 0, ""
         if last.at:
             # A random length, so that queries that began together do not end together.
-            wait = self._settings.wait_seconds * random.uniform(_SHORTEST_WAIT, 1)  # noqa: S311
+            wait = self._settings.wait_seconds * random.uniform(0.75, 1)  # noqa: S311
             deadline = round(wait * _SERVER_JITTER + self._settings.timeout_seconds, 1)
             reply = await self._query(server, key, deadline, index=str(last.at), wait=f"{wait * 1000:.0f}ms")
             changed_at, waited = _index(reply), digest(reply.body)
@@ -165,8 +164,8 @@ class ConsulSource:
             "partition": self._settings.partition,
         }
         params = {**{name: value for name, value in place.items() if value}, **waiting}
-        path = f"/v1/health/service/{path_segment(key.service)}"
-        reply = await self._servers.send("GET", server, path, params=params, deadline=deadline)
+        url = f"{server}/v1/health/service/{path_segment(key.service)}"
+        reply = await self._servers.send("GET", url, params=params, deadline=deadline)
         streamed = reply.headers.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
         if reply.status != 200:
             raise _refused(reply)

@@ -26,7 +26,6 @@ from adapter.runtime.source_errors import SourceError, SourceFailing, UnknownSer
 from adapter.settings.registries import EurekaRegistry
 
 _JsonNumber = int | float | str | None
-_PULLED_OUT = {"OUT_OF_SERVICE", "DOWN"}
 
 
 class _Port(msgspec.Struct):
@@ -71,7 +70,7 @@ class EurekaSource(PolledSource[EurekaRegistry]):
     async def read(self, server: str, key: ServiceKey, tag: str) -> Polled | None:
         """As `PolledSource` describes. Eureka knows no ETags, but unchanged answers are equal: the tag is a digest."""
         name = key.service.upper()  # Eureka's names are case-insensitive
-        reply = await self.servers.send("GET", server, f"/apps/{path_segment(name)}")
+        reply = await self.servers.send("GET", f"{server}/apps/{path_segment(name)}")
         if reply.status != 200:
             raise _refused(reply)
         found = digest(reply.body)
@@ -101,7 +100,7 @@ def _instance(info: _Info, pod_name_key: str) -> Instance:
     return Instance(
         ip=info.ip_addr or "",
         port=_enabled(info.port, usual=True) or _enabled(info.secure_port, usual=False),
-        status=override if override in _PULLED_OUT and status != "UP" else status,
+        status=override if override in {"OUT_OF_SERVICE", "DOWN"} and status != "UP" else status,
         pod_name=metadata.get(pod_name_key, ""),
         registered_at=registered / 1000 if registered else None,
         metadata=metadata,

@@ -42,10 +42,8 @@ _PASSWORD_500 = b"No message available"
 _READ_AT = re.compile(rb'"lastRefTime": ?\d+')
 """The time of an answer of CLIENT_1, without which unchanged lists are equal."""
 
-
 Credentials = Mapping[str, Mapping[str, str]]
 """The parameters and headers that authenticate one request."""
-
 
 Names = Mapping[str, str]
 """The full name of a service, as parameters: namespace, group and service."""
@@ -121,7 +119,6 @@ CLIENT_CALLS = (CLIENT_1, CLIENT_3)
 _CLUSTERS_PATH = "/v3/admin/ns/service"
 _CLUSTERS = Decoder(_Result[_ServiceDetail])
 _FAILURE = Decoder(_Result[object])
-_DEFAULT_CLUSTER = "DEFAULT"
 _NO_SERVICE, _NO_INSTANCES = b"", b'{"code": 0, "data": []}'
 _UNEXPECTED = "not what Nacos answers there"
 
@@ -152,7 +149,7 @@ class NacosSource(PolledSource[NacosRegistry]):
             reply = await self._get(server, _CLUSTERS_PATH, names, credentials)
             if reply.status != 200:
                 raise self._refused(reply, _CLUSTERS_PATH)
-            has = {host.cluster_name for host in listed_in(call, body)[0]} | {_DEFAULT_CLUSTER}
+            has = {host.cluster_name for host in listed_in(call, body)[0]} | {"DEFAULT"}
             clusters = _data(_CLUSTERS, reply.body).cluster_map.keys() - has
             return [(call, body), *[await self._list(server, names, credentials, name) for name in sorted(clusters)]]
 
@@ -194,7 +191,7 @@ class NacosSource(PolledSource[NacosRegistry]):
 
     async def _get(self, server: str, path: str, params: Mapping[str, str], credentials: Credentials) -> Reply:
         params = {**params, **credentials.get("params", {})}
-        return await self.servers.send("GET", server, path, params=params, headers=credentials.get("headers"))
+        return await self.servers.send("GET", server + path, params=params, headers=credentials.get("headers"))
 
     def _refused(self, reply: Reply, path: str) -> SourceError:
         error, advice = refusal(reply), "give its user the right to read this service"
@@ -313,7 +310,7 @@ class Login:
         """A new token."""
         form = {"username": self._settings.username, "password": await read_secret(self._settings.password_file)}
         for path in _LOGINS:
-            reply = await self._servers.send("POST", server, path, data=form)
+            reply = await self._servers.send("POST", server + path, data=form)
             if reply.status not in NO_SUCH_CALL:
                 break
         else:

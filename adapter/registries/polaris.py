@@ -59,7 +59,7 @@ class PolarisSource(PolledSource[PolarisRegistry]):
         """As `PolledSource` describes; the tag is the list's revision."""
         named = {"name": key.service, "namespace": key.namespace or self.settings.namespace, "revision": tag}
         question = {"type": 1, "service": named}  # for instances
-        reply = await self.servers.send("POST", server, "/v1/Discover", json=question)
+        reply = await self.servers.send("POST", f"{server}/v1/Discover", json=question)
         polled = read_answer(reply, key.service, named["namespace"], self.settings.pod_name_key)
         if polled is None and not tag:
             raise WrongAnswer("it answers 'no change' to a request for the whole list")

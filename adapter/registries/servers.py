@@ -10,6 +10,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 from urllib.parse import quote
 
+from yarl import URL
+
 from adapter.load.roster import Roster
 from adapter.registries.source import ServiceKey
 from adapter.runtime.http import MIB, Client, Reply, secret
@@ -30,8 +32,6 @@ CONNECTIONS = 32
 """Requests to a polled registry at a time: so many services may hang until their timeout before others wait."""
 TAG_SECONDS = 120.0
 """How long a tag is sent at most: a server or proxy may answer "not modified" about another service."""
-
-_READ, _SHOWN = 2000, 200
 
 
 class Servers:
@@ -73,10 +73,10 @@ class Servers:
                 return answer
         raise AssertionError("a registry without servers")
 
-    async def send(self, method: str, server: str, path: str, **request: Any) -> Reply:
+    async def send(self, method: str, url: str | URL, **request: Any) -> Reply:
         """The answer of a server, of any status. Raises SourceUnreachable and AnswerTooLarge."""
         async with self._turns:
-            return await self.client.send(method, server + path, **request)
+            return await self.client.send(method, url, **request)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -93,7 +93,7 @@ async def read_secret(file: str) -> str:
 
 def refusal(reply: Reply) -> SourceError:
     """The error of a status that carries no list, with the beginning of the server's own text."""
-    status, quoted = reply.status, " ".join(reply.body[:_READ].decode("utf-8", errors="replace").split())[:_SHOWN]
+    status, quoted = reply.status, " ".join(reply.body[:2000].decode("utf-8", errors="replace").split())[:200]
     text = f"HTTP {status}: {quoted}" if quoted else f"HTTP {status}"
     if 300 <= status < 400 and "Location" in reply.headers:
         text += f"; redirects are not followed, write the address that answers itself: {reply.headers['Location']}"

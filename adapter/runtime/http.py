@@ -105,16 +105,16 @@ class Client:
         `deadline` (seconds) covers everything from reading files to the last byte. `content` goes to aiohttp as it is:
         `params`, `data`, `json`. Raises SourceUnreachable and AnswerTooLarge.
         """
-        seconds = deadline or self._timeout
+        seconds, url = deadline or self._timeout, URL(url)
         try:
             async with asyncio.timeout(seconds):
-                opened = await self._open(secure=str(url).startswith("https:"))
+                opened = await self._open(secure=url.scheme == "https")
                 async with self._http.request(
                     method,
                     url,
                     allow_redirects=False,
                     ssl=opened.tls or True,
-                    headers={**opened.headers, **(headers or {})},
+                    headers={**opened.headers, **headers} if headers else opened.headers,
                     **content,
                 ) as answer:
                     body = await read_body(answer, self._max_bytes, self._limit_name)

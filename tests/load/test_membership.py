@@ -105,3 +105,11 @@ def test_a_service_that_matches_no_pod_is_a_problem_once_the_grace_is_over() -> 
         pods = [pod("a", ip=OTHER), young(ready_for)]
         assessment, _ = assess_and_decide(REGISTERED, pods, Samples(), listed=roster())
         assert assessment.conditions.get("RegistryDataValid") == problem
+
+
+def test_a_registry_that_lost_every_pod_is_a_problem_until_one_is_back() -> None:
+    pods = [pod("a", ip=HERE), pod("b", ip=OTHER)]
+    known = Memory(pods={one.uid: PodMemory(registered=True) for one in pods})
+    for listed, problem in (((), "registry nacos lists no pod of this target any more"), ((HERE,), None)):
+        assessment, _ = assess_and_decide(REGISTERED, pods, Samples(), listed=roster(*listed), memory=known)
+        assert assessment.conditions.get("RegistryDataValid") == problem

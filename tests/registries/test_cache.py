@@ -154,3 +154,14 @@ def test_each_cause_is_logged_once_however_many_services_it_concerns() -> None:
         ("registry_recovered", "info"),
     ]
     assert logs[0]["error"] == f"{DOWN} (settings: `servers`, `timeoutSeconds`, `tls`)"
+
+
+def test_services_that_lose_all_instances_are_one_line_until_one_is_back() -> None:
+    stand, empty, stated = Stand(), Roster(()), Roster((), absence_counts=False)
+    with capture_logs() as logs:
+        for answer in (empty, ONE, stated, ONE, empty, empty):
+            stand.cache.put(WEB, answer)
+        for answer in (ONE, empty):
+            stand.cache.put(API, answer)
+    found = [(log["event"], log["service"]) for log in logs]
+    assert found == [("registry_list_emptied", WEB.service)]
