@@ -11,11 +11,12 @@ Time is the real time plus the test's jumps: no test waits for 45 s of absence o
 
 import asyncio
 import contextlib
-import re
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
+
+from pydantic import TypeAdapter
 
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod, PodState
@@ -33,6 +34,17 @@ LOAD, HIGH, LOW = "600m", "1200m", "400m"
 """The load of every pod, between the watermarks: only the pods' states can change the desired count."""
 
 
+SETTINGS: TypeAdapter[Settings] = TypeAdapter(Settings)
+PACE: Mapping[str, Mapping[str, float]] = {
+    "Consul": {"timeout_seconds": 2, "wait_seconds": 2},
+    "Eureka": {"timeout_seconds": 5, "interval_seconds": 0.1},
+    "HTTP": {"timeout_seconds": 2, "interval_seconds": 0.05},
+    "Nacos": {"timeout_seconds": 5, "interval_seconds": 0.5},
+    "Polaris": {"timeout_seconds": 5, "interval_seconds": 0.2},
+    "ZooKeeper": {"timeout_seconds": 3, "session_seconds": 10},  # so long that a busy machine is not an outage
+}
+
+
 class Clock:
     """Epoch seconds, with jumps. `read` is set at each call, which every answer and every confirmation makes."""
 
@@ -46,25 +58,6 @@ class Clock:
 
     def jump(self, seconds: float) -> None:
         self.ahead += seconds
-
-
-class Changes:
-    """An `on_change` that can be awaited; `received` are its calls with the time of each (`time.monotonic`)."""
-
-    def __init__(self) -> None:
-        self.received: list[tuple[ServiceKey, float]] = []
-        self._event = asyncio.Event()
-
-    def __call__(self, key: ServiceKey) -> None:
-        self.received.append((key, time.monotonic()))
-        self._event.set()
-
-    async def until(self, condition: Callable[[], object], seconds: float = 30.0) -> None:
-        """Waits until the condition holds, and checks it after each change."""
-        async with asyncio.timeout(seconds):
-            while not condition():
-                self._event.clear()
-                await self._event.wait()
 
 
 class Pods:
@@ -122,7 +115,9 @@ class FollowedService:
     ) -> None:
         self.settings = settings
         self.key = ServiceKey(settings.name, service, namespace, group)
-        self.clock, self.changes, self.metrics = Clock(), Changes(), Metrics()
+        self.clock, self.metrics = Clock(), Metrics()
+        self.changes: list[float] = []
+        """When the list or its error changed (`time.monotonic`)."""
         self.cache = InstanceCache(settings, self._on_change, self.clock, self.metrics)
         self.source = source or open_source(settings)
         self._follower = Follower(self.source, self.cache, longest_pause=1.0)
@@ -146,8 +141,8 @@ class FollowedService:
             if listed is not None and listed.valid and listed.error is None:
                 self.cache.put(key, listed)
 
-    def _on_change(self, key: ServiceKey) -> None:
-        self.changes(key)
+    def _on_change(self, _: ServiceKey) -> None:
+        self.changes.append(time.monotonic())
         self.clock.read.set()
 
     @property
@@ -164,7 +159,7 @@ class FollowedService:
 
     def error_of(self, key: ServiceKey) -> str:
         """The same of another service of this source."""
-        trouble = self.cache.trouble(key)
+        trouble = self.cache.troubles.get(key)
         listed = self.cache.instances(key)
         return trouble.sentence if trouble is not None else (listed and listed.error) or ""
 
@@ -178,9 +173,9 @@ class FollowedService:
         listed = self.cache.instances(key)
         return len(listed.instances) if listed is not None and listed.valid else -1
 
-    def states(self) -> list[PodState]:
-        """The states of the pods, by their names."""
-        return [state for _, state in sorted(self.pods.states().items())]
+    def everyone_serves(self) -> bool:
+        """Whether all pods do."""
+        return set(self.pods.states().values()) == {PodState.SERVING}
 
     async def until(self, condition: Callable[[], object], seconds: float = 90) -> None:
         """Waits until the condition holds, and checks it after each answer, confirmation and change."""
@@ -233,6 +228,24 @@ class FollowedService:
         return out
 
 
+def follow(
+    kind: str,
+    servers: str | Sequence[str],
+    service: str = "shop",
+    *,
+    place: Mapping[str, str] | None = None,
+    **more: Any,
+) -> FollowedService:
+    """Follows a service of a registry of this type, whose name is that in lower case, while the block runs.
+
+    `place`: namespace and group. `more` are settings of the registry.
+    """
+    addresses = (servers,) if isinstance(servers, str) else tuple(servers)
+    where = {"url": servers} if kind == "HTTP" else {"servers": addresses}
+    settings = SETTINGS.validate_python({"name": kind.lower(), "type": kind, **where, **PACE[kind], **more})
+    return FollowedService(settings, service, **(place or {}))
+
+
 class PlayedSource:
     """A source that a test plays: `say` what the registry gives about a service, an answer or an error.
 
@@ -263,57 +276,3 @@ class PlayedSource:
 
     async def close(self) -> None:
         self.closed.set()
-
-
-class Forwarder:
-    """A server that forwards connections to `to` (a URL, or host and port) until it is closed, and its `address`.
-
-    To the first `silent` connections it says nothing. What servers answer arrives `delay` seconds later.
-    """
-
-    def __init__(self, to: str, *, silent: int = 0) -> None:
-        self._silent = silent
-        [self._port] = re.findall(r":(\d+)", to)
-        self._to = to
-        self._writers: list[asyncio.StreamWriter] = []
-        self.delay = 0.0
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._forward, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        self.address = self._to.replace(f":{self._port}", f":{port}")
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Listen no more, and end all connections."""
-        self._server.close()
-        self.drop()
-
-    def drop(self) -> None:
-        """End all connections."""
-        for writer in self._writers:
-            writer.close()
-
-    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._writers.append(writer)
-        if self._silent:
-            self._silent -= 1
-            return
-        there, back = await asyncio.open_connection("127.0.0.1", int(self._port))
-        self._writers.append(back)
-        await asyncio.gather(_pipe(reader, back), self._answer(there, writer), return_exceptions=True)
-
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            await asyncio.sleep(self.delay)
-            writer.write(data)
-        writer.close()
-
-
-async def _pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-    writer.close()

@@ -1,13 +1,11 @@
 """A Polaris source that runs, and the pods whose service it follows."""
 
-import contextlib
-from typing import Any
+from functools import partial
 
-from adapter.settings.registries import PolarisRegistry
 from lab.harness.registries.polaris import Polaris
-from tests.registries.kit import FollowedService
+from tests.registries.kit import follow
 
-REGISTRY = "polaris"
+following = partial(follow, "Polaris")
 
 
 class Registrations:
@@ -24,11 +22,6 @@ class Registrations:
         """Change registrations: `isolate`, `healthy`, `weight`, `metadata`."""
         self._call("PUT", "", numbers, **fields)
 
-    def isolate(self, number: int, *, isolate: bool) -> None:
-        """Isolate a pod by its host, as the console does, or put it back."""
-        one = {**self._place, "host": f"10.0.0.{10 + number}", "isolate": isolate}
-        self._polaris.call("PUT", "/naming/v1/instances/isolate/host", [one])
-
     def deregister(self, *numbers: int) -> None:
         """Take these pods' registrations away."""
         self._call("POST", "/delete", numbers)
@@ -36,16 +29,3 @@ class Registrations:
     def _call(self, method: str, path: str, numbers: tuple[int, ...], **fields: object) -> None:
         instances = [{**self._place, "host": f"10.0.0.{10 + n}", "port": 8080, **fields} for n in numbers]
         self._polaris.call(method, f"/naming/v1/instances{path}", instances)
-
-
-class Followed(FollowedService):
-    """A service of Polaris. `settings` are those of the registry."""
-
-    def __init__(self, *servers: str, service: str = "shop", place: str = "", **settings: Any) -> None:
-        given = {"name": REGISTRY, "type": "Polaris", "servers": servers, "interval_seconds": 0.2, **settings}
-        super().__init__(PolarisRegistry(**given), service, place)
-
-
-def following(*servers: str, **more: Any) -> contextlib.AbstractAsyncContextManager[Followed]:
-    """Follows a service while the block runs."""
-    return Followed(*servers, **more)

@@ -13,7 +13,6 @@ from adapter.runtime.source_errors import (
     NotAuthenticated,
     SourceError,
     SourceUnreachable,
-    UnknownService,
     WrongAnswer,
 )
 from adapter.settings.registries import ConsulRegistry
@@ -81,13 +80,10 @@ def test_failure_keeps_the_last_list_with_its_age_and_the_cause(stand: Stand, er
     assert stand.counted("errors_total", reason=error.reason) == 1
 
 
-def test_failure_before_the_first_answer_is_an_invalid_list(stand: Stand) -> None:
+def test_failure_is_reported_once_until_its_cause_changes_or_ends(stand: Stand) -> None:
     assert stand.cache.instances(WEB) is None
     stand.cache.failed(WEB, DOWN)
     assert (stand.listing().valid, stand.listing().error) == (False, DOWN.public)
-
-
-def test_failure_is_reported_once_until_its_cause_changes_or_ends(stand: Stand) -> None:
     stand.cache.put(WEB, ONE)
     stand.changed.clear()
     stand.cache.failed(WEB, DOWN)
@@ -104,20 +100,14 @@ def test_registry_is_down_once_no_service_is_answered(stand: Stand) -> None:
     stand.cache.put(WEB, ONE)
     stand.cache.put(API, ONE)
     stand.cache.failed(WEB, DOWN)
-    assert stand.counted("up") == 1
+    stand.cache.failed(API, NotAllowed("HTTP 403"))
+    assert stand.counted("up") == 1, "a registry that refuses is up"
     stand.cache.failed(API, NotAuthenticated("HTTP 401"))
     assert stand.counted("up") == 0
     assert stand.counted("reconnects_total") is None
     stand.cache.put(WEB, ONE)
     stand.cache.put(API, ONE)
     assert (stand.counted("up"), stand.counted("reconnects_total")) == (1, 1)
-
-
-def test_registry_that_refuses_its_services_is_up(stand: Stand) -> None:
-    stand.cache.put(API, ONE)
-    stand.cache.failed(WEB, NotAllowed("HTTP 403"))
-    stand.cache.failed(API, UnknownService("HTTP 404"))
-    assert stand.counted("up") == 1
 
 
 def test_service_that_is_no_longer_followed_is_forgotten(stand: Stand) -> None:

@@ -1,6 +1,7 @@
 """Consul's answers and how they are followed, against a Consul whose answers a test writes."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -14,7 +15,9 @@ from blockbuster import blockbuster_ctx
 from adapter.load.roster import Instance
 from adapter.registries.consul import read_entries
 from adapter.runtime.source_errors import WrongAnswer
-from tests.registries.consul_kit import Followed, following
+from tests.registries.consul_kit import following
+from tests.registries.kit import FollowedService
+from tests.waiting import eventually
 
 Document = dict[str, Any]
 
@@ -33,7 +36,7 @@ def entry(ip: str = "10.0.0.10", *checks: Document, **service: Any) -> Document:
 
 
 def four() -> list[Document]:
-    """The four pods of `Followed`."""
+    """The four pods of `FollowedService`."""
     return [entry(f"10.0.0.{10 + n}", check("passing")) for n in range(4)]
 
 
@@ -122,97 +125,65 @@ class TestEntries:
 
 
 class FakeConsul:
-    """Answers as Consul does, waiting queries too. `lists` and `indexes` are by service; `tell` makes news of them."""
+    """Answers about every service with `listed`, as Consul does, waiting queries too; `tell` makes news."""
 
     def __init__(self) -> None:
-        self.lists: dict[str, list[Document]] = {"web": four()}
-        self.indexes: dict[str, int] = {}
-        self.fault: dict[str, web.Response] = {}
+        self.listed, self.index = four(), 10
         self.more: dict[str, str] = {}
         """Further headers."""
-        self.uncommitted = 0
-        """How many plain queries are still answered as before the last change."""
-        self._before: dict[str, tuple[list[Document], int]] = {}
-        self.ahead = 0
-        """How much newer waiting queries say that they are."""
+        self.ahead = self.uncommitted = 0
+        """How much newer waiting queries say that they are; how many plain ones are answered as before the change."""
         self.asked: list[web.Request] = []
-        self.waiting: dict[str, int] = {}
-        self._news = asyncio.Condition()
-        self.came = asyncio.Event()
+        self.waiting = 0
+        self._before, self._ended, self._news = (self.listed, self.index), False, asyncio.Condition()
         application = web.Application()
         application.router.add_get("/v1/health/service/{name:.*}", self._answer)
-        self.server = TestServer(application)
+        self._server = TestServer(application)
 
     async def __aenter__(self) -> Self:
-        await self.server.start_server()
+        await self._server.start_server()
+        self.url = str(self._server.make_url("")).rstrip("/")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.tell(end=True)
-        await self.server.close()
+        await self.end_waits()
+        await self._server.close()
 
-    @property
-    def url(self) -> str:
-        return str(self.server.make_url("")).rstrip("/")
-
-    async def tell(self, service: str = "", *entries: Document, index: int | None = None, end: bool = False) -> None:
-        """A service is these entries from now on; the index grows by itself, or becomes this one."""
-        if service:
-            self._before[service] = self.lists.get(service, []), self.index(service)
-            self.lists[service] = list(entries)
-            self.indexes[service] = self.index(service) + 1 if index is None else index
-        self.ended = end
+    async def tell(self, *entries: Document, index: int | None = None) -> None:
+        """The service is these entries from now on; the index grows by itself, or becomes this one."""
+        self._before = self.listed, self.index
+        self.listed, self.index = list(entries), self.index + 1 if index is None else index
         async with self._news:
             self._news.notify_all()
 
-    def index(self, service: str) -> int:
-        return self.indexes.get(service, 10)
+    async def end_waits(self) -> None:
+        """The waits that are under way are over without news."""
+        self._ended = True
+        async with self._news:
+            self._news.notify_all()
 
-    def of(self, service: str) -> list[web.Request]:
-        return [one for one in self.asked if one.match_info["name"] == service]
-
-    async def until_waiting(self, service: str = "web", since: int = 0) -> None:
-        """Return once a query about the service waits, and more than `since` were asked."""
-        await self.until(lambda: self.waiting.get(service, 0) > 0 and len(self.of(service)) > since)
-
-    async def until(self, holds: Any) -> None:
-        """Return once it holds; looked at after each question."""
-        async with asyncio.timeout(20):
-            while not holds():
-                self.came.clear()
-                await self.came.wait()
+    async def until_waiting(self, since: int = 0) -> None:
+        """Return once a query waits, and more than `since` were asked."""
+        await eventually(lambda: self.waiting > 0 and len(self.asked) > since)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
-        service = request.match_info["name"]
         self.asked.append(request)
-        self.came.set()
-        asked = int(request.query.get("index", 0))
-        if asked:
-            await self._hold(service, asked, float(request.query["wait"].removesuffix("ms")) / 1000)
-        if service in self.fault:
-            fault = self.fault[service]
-            return web.Response(status=fault.status, text=fault.text, headers=fault.headers)
-        listed, index = self.lists.get(service, []), self.index(service) + (self.ahead if asked else 0)
-        if self.uncommitted and not asked and service in self._before:
+        if asked := int(request.query.get("index", 0)):
+            await self._hold(asked, float(request.query["wait"].removesuffix("ms")) / 1000)
+        listed, index = self.listed, self.index + (self.ahead if asked else 0)
+        if self.uncommitted and not asked:
             self.uncommitted -= 1
-            listed, index = self._before[service]
+            listed, index = self._before
         headers = {"X-Consul-Index": str(index), "X-Consul-KnownLeader": "true", **self.more}
         return web.json_response(listed, headers=headers)
 
-    async def _hold(self, service: str, asked: int, seconds: float) -> None:
+    async def _hold(self, asked: int, seconds: float) -> None:
         """Consul's rule: until the index is higher than asked, or the wait is over; a lower one is waited for too."""
-        self.ended = False
-        self.waiting[service] = self.waiting.get(service, 0) + 1
-        self.came.set()
-        try:
+        self._ended, self.waiting = False, self.waiting + 1
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds), self._news:
-                await self._news.wait_for(
-                    lambda: self.index(service) + self.ahead > asked or service in self.fault or self.ended
-                )
-        except TimeoutError:
-            pass
-        finally:
-            self.waiting[service] -= 1
+                await self._news.wait_for(lambda: self.index + self.ahead > asked or self._ended)
+        self.waiting -= 1
 
 
 @pytest.fixture
@@ -222,19 +193,19 @@ async def fake() -> AsyncIterator[FakeConsul]:
 
 
 @pytest.fixture
-async def followed(fake: FakeConsul) -> AsyncIterator[Followed]:
+async def followed(fake: FakeConsul) -> AsyncIterator[FollowedService]:
     """The service `web`, for whose next change a query waits."""
-    async with following([fake.url], "web") as service:
+    async with following(fake.url, "web") as service:
         await fake.until_waiting()
         yield service
 
 
 class TestQuestions:
     async def test_whole_list_is_read_and_then_a_newer_one_is_waited_for(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web", wait_seconds=20) as followed:
+        async with following(fake.url, "web", wait_seconds=20) as followed:
             await followed.until_listed(4)
             await fake.until_waiting()
-        first, second = fake.of("web")
+        first, second = fake.asked
         assert dict(first.query) == {}
         assert second.query["index"] == "10"
         assert 15_000 <= float(second.query["wait"].removesuffix("ms")) <= 20_000
@@ -243,116 +214,74 @@ class TestQuestions:
     async def test_service_is_asked_for_at_its_place_with_the_token(self, fake: FakeConsul, tmp_path: Path) -> None:
         (tmp_path / "token").write_text("hush\n")
         settings = {"datacenter": "east", "namespace": "shop", "partition": "p1", "token_file": str(tmp_path / "token")}
-        fake.lists["a/b c"] = [entry()]
-        async with following([fake.url], "a/b c", **settings) as followed:
+        async with following(fake.url, "a/b c", **settings) as followed:
             with blockbuster_ctx("adapter"):
-                await followed.until_listed(1)
-        [first, *_] = fake.of("a/b c")
+                await followed.until_listed(4)
+        first = fake.asked[0]
         assert first.rel_url.raw_path == "/v1/health/service/a%2Fb%20c"
         assert dict(first.query) == {"dc": "east", "ns": "shop", "partition": "p1"}
         assert {one.headers["X-Consul-Token"] for one in fake.asked} == {"hush"}
-
-    async def test_namespace_of_the_policy_beats_that_of_the_settings(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web", namespace="shop", place={"namespace": "own"}) as followed:
+        fake.asked.clear()
+        async with following(fake.url, "web", namespace="shop", place={"namespace": "own"}) as followed:
             await followed.until_listed(4)
-        assert fake.of("web")[0].query["ns"] == "own"
-
-    async def test_group_is_an_error_and_never_asked_for(self, fake: FakeConsul) -> None:
-        async with following([fake.url], "web", place={"group": "BLUE"}) as followed:
-            await followed.until_error("no groups; take group 'BLUE' out of the policy")
-        assert not fake.of("web")
+        assert fake.asked[0].query["ns"] == "own", "the policy's namespace beats that of the settings"
 
 
 class TestIndex:
-    async def test_wait_without_news_confirms_the_list(self, fake: FakeConsul, followed: Followed) -> None:
-        changes, at, asked = len(followed.changes.received), followed.listing.at, len(fake.of("web"))
-        await fake.tell(end=True)
+    async def test_wait_without_news_confirms_the_list(self, fake: FakeConsul, followed: FollowedService) -> None:
+        changes, at, asked = len(followed.changes), followed.listing.at, len(fake.asked)
+        await fake.end_waits()
         await fake.until_waiting(since=asked + 1)
         assert followed.listed == 4
         assert followed.listing.at > at
-        assert len(followed.changes.received) == changes
-        assert [one.query.get("index") for one in fake.of("web")[asked:]] == [None, "10"]
+        assert len(followed.changes) == changes
+        assert [one.query.get("index") for one in fake.asked[asked:]] == [None, "10"]
 
     async def test_change_that_a_stream_missed_is_seen_after_the_wait(
-        self, fake: FakeConsul, followed: Followed
+        self, fake: FakeConsul, followed: FollowedService
     ) -> None:
-        fake.lists["web"] = four()[:2]
-        await fake.tell(end=True)
+        fake.listed = four()[:2]
+        await fake.end_waits()
         await followed.until_listed(2)
 
-    async def test_list_with_an_older_index_is_taken(self, fake: FakeConsul, followed: Followed) -> None:
-        await fake.tell("web", *four()[:2], index=3)
-        await fake.tell(end=True)
+    async def test_list_with_an_older_index_is_taken(self, fake: FakeConsul, followed: FollowedService) -> None:
+        await fake.tell(*four()[:2], index=3)
+        await fake.end_waits()
         await followed.until_listed(2)
-        await fake.until(lambda: fake.of("web")[-1].query.get("index") == "3")
+        await eventually(lambda: fake.asked[-1].query.get("index") == "3")
 
     @pytest.mark.parametrize("index", [0, -1])
     async def test_answer_without_a_valid_index_is_an_error(
-        self, fake: FakeConsul, followed: Followed, index: int
+        self, fake: FakeConsul, followed: FollowedService, index: int
     ) -> None:
-        await fake.tell("web", index=index)
-        await fake.tell(end=True)
+        await fake.tell(index=index)
+        await fake.end_waits()
         await followed.until_error("no X-Consul-Index")
         assert followed.listed == 4
 
     async def test_change_that_is_streamed_before_its_commit_is_seen(
-        self, fake: FakeConsul, followed: Followed
+        self, fake: FakeConsul, followed: FollowedService
     ) -> None:
         """Consul's servers stream a change before they commit it: a list that is read in between lacks it."""
         fake.uncommitted = 3
-        await fake.tell("web", *four()[:2])
+        await fake.tell(*four()[:2])
         await followed.until_listed(2)
         assert fake.uncommitted == 0
         await fake.until_waiting()
 
     async def test_stream_that_stays_ahead_is_waited_for_from_there(self, fake: FakeConsul) -> None:
         fake.ahead = 5
-        async with following([fake.url], "web") as followed:
-            await fake.until(lambda: fake.of("web")[-1:] and fake.of("web")[-1].query.get("index") == "15")
+        async with following(fake.url, "web") as followed:
+            await eventually(lambda: fake.asked[-1:] and fake.asked[-1].query.get("index") == "15")
             await fake.until_waiting()
-            await fake.tell("web", *four()[:2])
+            await fake.tell(*four()[:2])
             await followed.until_listed(2)
 
 
-class TestFailures:
-    @pytest.mark.parametrize(
-        ("status", "body", "words"),
-        [
-            (403, "ACL not found", "Consul does not know the token in tokenFile"),
-            (403, "Permission denied", "give the token service:read"),
-            (401, "no", "give the token service:read"),
-            (429, "too many", "http_max_conns_per_client"),
-            (500, "rpc error", "HTTP 500: rpc error"),
-            (400, "Invalid query", "HTTP 400"),
-            (301, "", "HTTP 301"),
-        ],
-    )
-    async def test_refusal_names_the_server_and_what_to_do_and_ends(
-        self, fake: FakeConsul, followed: Followed, status: int, body: str, words: str
-    ) -> None:
-        with followed.pods.nothing_changes():
-            fake.fault["web"] = web.Response(status=status, text=body)
-            await fake.tell()
-            await followed.until_error(words)
-            assert followed.error.startswith(f"{fake.url}: ")
-            await followed.until_failed_again()
-        fake.fault.clear()
-        await followed.until_listed(4)
-
-    async def test_server_without_a_leader_is_an_error(self, fake: FakeConsul, followed: Followed) -> None:
-        fake.more = {"X-Consul-KnownLeader": "false", "X-Consul-Query-Backend": "blocking-query"}
-        await fake.tell(end=True)
-        await followed.until_error("knows no leader")
-
-    async def test_streamed_answer_never_knows_a_leader_and_is_valid(self, fake: FakeConsul) -> None:
-        fake.more = {"X-Consul-KnownLeader": "false", "X-Consul-Query-Backend": "streaming"}
-        async with following([fake.url], "web") as followed:
-            await followed.until_listed(4)
-
-    async def test_empty_list_under_an_acl_policy_is_valid_with_a_token(self, fake: FakeConsul, tmp_path: Path) -> None:
-        (tmp_path / "token").write_text("hush")
-        fake.more = {"X-Consul-Default-ACL-Policy": "deny"}
-        async with following([fake.url], "web", token_file=str(tmp_path / "token")) as followed:
-            await fake.until_waiting()
-            await fake.tell("web")
-            await followed.until_listed(0)
+async def test_empty_list_under_an_acl_policy_is_valid_with_a_token(fake: FakeConsul, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("hush")
+    fake.more = {"X-Consul-Default-ACL-Policy": "deny"}
+    async with following(fake.url, "web", token_file=str(tmp_path / "token")) as followed:
+        await fake.until_waiting()
+        await fake.tell()
+        await followed.until_listed(0)

@@ -7,6 +7,7 @@ made to answer once too often, or to be asked what `allow` forbids: `test_pool.p
 import asyncio
 import json
 import random
+import re
 import secrets
 import statistics
 import time
@@ -22,7 +23,8 @@ from structlog.testing import capture_logs
 from adapter.load.pods import PodState
 from adapter.policy import status_memory
 from adapter.registries.source import ServiceKey
-from tests.registries.kit import FollowedService, Forwarder, Pods
+from lab.chaos.proxies import TcpProxy
+from tests.registries.kit import FollowedService, Pods
 from tests.registries.worlds import (
     LACKS,
     OPTIONAL,
@@ -30,6 +32,7 @@ from tests.registries.worlds import (
     ConsulWorld,
     DubboInterfaceWorld,
     Files,
+    HttpWorld,
     PolarisWorld,
     World,
 )
@@ -96,16 +99,19 @@ def worlds(verb: str = "", *, safe: bool = False, among: tuple[type[World], ...]
     return pytest.mark.parametrize("place", cases, indirect=True)
 
 
-def everyone_serves(followed: FollowedService) -> bool:
-    return set(followed.pods.states().values()) == {PodState.SERVING}
-
-
 async def follow_beside(world: World, followed: FollowedService, count: int) -> ServiceKey:
     """Follow the service beside as well from now on, and return once it has so many instances."""
     beside = followed.key._replace(service=world.beside().service)
     followed.follow([followed.key, beside])
     await followed.until_listed(count, beside)
     return beside
+
+
+def proxy(address: str) -> tuple[TcpProxy, str]:
+    """What stands before a server, and the server's address there."""
+    [port] = re.findall(r":(\d+)", address)
+    made = TcpProxy(int(port))
+    return made, address.replace(f":{port}", f":{made.port}")
 
 
 def test_what_registries_cannot_do_is_said_with_the_reason() -> None:
@@ -117,12 +123,12 @@ async def test_a_pod_that_is_pulled_out_is_out_until_it_is_put_back(world: World
     await world.register(*ALL)
     async with world.following() as followed:
         await world.heard(followed)
-        assert everyone_serves(followed)
+        assert followed.everyone_serves()
         for means in world.means:
             await world.change(1, **means)
             await followed.until_out("web-1")
             await world.change(1)
-            await followed.until(lambda: everyone_serves(followed))
+            await followed.until(followed.everyone_serves)
 
 
 @worlds("deregister")
@@ -130,19 +136,19 @@ async def test_a_pod_that_is_absent_is_out_once_that_is_confirmed_and_until_it_i
     await world.register(*ALL)
     async with world.following() as followed:
         await world.heard(followed)
-        assert everyone_serves(followed)
+        assert followed.everyone_serves()
         for means in world.hides:
             await world.change(3, **means)
             await followed.until_listed(3)
             await world.change(3)
-            await followed.until(lambda: everyone_serves(followed))
+            await followed.until(followed.everyone_serves)
         await world.deregister(3)
         await followed.until_listed(3)
         assert followed.pods.states()["web-3"] is PodState.DOUBTFUL
         assert followed.aged(40) == set()
         assert followed.aged(120) == {"web-3"}
         await world.register(3)
-        await followed.until(lambda: everyone_serves(followed))
+        await followed.until(followed.everyone_serves)
 
 
 @worlds("deregister")
@@ -150,7 +156,7 @@ async def test_the_end_of_all_instances_that_are_followed_takes_no_pod_out(world
     await world.register(*ALL)
     async with world.following() as followed:
         await world.heard(followed)
-        assert everyone_serves(followed)
+        assert followed.everyone_serves()
         await world.deregister(*ALL)
         await world.until_gone(followed)
         assert followed.aged(600) == set()
@@ -163,7 +169,7 @@ async def test_a_service_that_nobody_knows_takes_no_pod_out_and_is_heard_once_it
         assert followed.aged(300) == set()
         await world.register(*ALL)
         await world.heard(followed)
-        assert everyone_serves(followed)
+        assert followed.everyone_serves()
         followed.follow([])
         assert followed.cache.instances(followed.key) is None, "what is not followed any more is forgotten"
         followed.follow([followed.key])
@@ -202,13 +208,13 @@ async def test_after_a_restart_pull_outs_and_confirmed_absence_count_as_before(w
     await world.register(*ALL)
     async with world.following() as followed:
         await world.heard(followed)
-        assert everyone_serves(followed)
+        assert followed.everyone_serves()
         world.kill()
         await followed.until(lambda: followed.error)
         assert followed.listed == 4
         await world.restart()
         await world.heard(followed)
-        await followed.until(lambda: everyone_serves(followed))
+        await followed.until(followed.everyone_serves)
         if world.can("deregister"):
             await world.deregister(3)
             await followed.until_listed(3)
@@ -241,7 +247,7 @@ async def test_a_wiped_registry_changes_nothing_until_all_are_back_whatever_othe
     async with world.following(**world.brief) as followed:
         await world.heard(followed)
         beside = await follow_beside(world, followed, 4)
-        assert everyone_serves(followed)
+        assert followed.everyone_serves()
         with followed.pods.nothing_changes():
             await world.wipe()
             await world.until_gone(followed)
@@ -251,7 +257,7 @@ async def test_a_wiped_registry_changes_nothing_until_all_are_back_whatever_othe
             await followed.until_listed(4, beside)
         await world.register(*ALL)
         await world.heard(followed)
-        assert everyone_serves(followed)
+        assert followed.everyone_serves()
 
 
 @worlds(among=ONE_OF_EACH_SERVER)
@@ -266,7 +272,7 @@ async def test_a_wiped_registry_takes_out_fewer_than_half_of_ten_pods_and_shrink
         followed.pods = pods = Pods(followed.cache, followed.key, followed.clock, pods=10)
         pods.loads = {f"web-{number}": "300m" if number < back else "900m" for number in everyone}
         await world.heard(followed, 10)
-        assert everyone_serves(followed)
+        assert followed.everyone_serves()
         assert pods.desired == 10
         await world.wipe()
         await world.register(*everyone[:back])
@@ -280,7 +286,7 @@ async def test_a_wiped_registry_takes_out_fewer_than_half_of_ten_pods_and_shrink
             assert seconds in {40, 50} or set(states[back:]) == {away}
             assert pods.desired == 10
         await world.register(*everyone[back:])
-        await followed.until(lambda: everyone_serves(followed))
+        await followed.until(followed.everyone_serves)
 
 
 @worlds(among=ONE_OF_EACH_SERVER)
@@ -293,7 +299,7 @@ async def test_a_registry_wiped_while_no_process_looked_takes_none_out_and_shrin
         before.pods = first = Pods(before.cache, before.key, before.clock, pods=10)
         first.loads = loads
         await world.heard(before, 10)
-        assert everyone_serves(before)
+        assert before.everyone_serves()
     await world.wipe()
     await world.register(*everyone[:back])
     async with world.following() as followed:
@@ -309,44 +315,47 @@ async def test_a_registry_wiped_while_no_process_looked_takes_none_out_and_shrin
             assert pods.desired == 10
 
 
-@worlds("servers")
+@worlds(among=tuple(kind for kind in WORLDS if kind is not HttpWorld))  # its settings have one `url`
 async def test_the_next_server_is_asked_once_the_first_is_gone_and_nothing_changes_but_what_it_says(
     world: World,
 ) -> None:
     await world.register(*ALL)
-    [address] = world.servers()
-    async with Forwarder(address) as first, world.following(servers=(first.address, address)) as followed:
+    address = world.address
+    first, there = proxy(address)
+    async with world.following(servers=(there, address)) as followed:
         await followed.until_listed(4)
-        assert everyone_serves(followed)
+        assert followed.everyone_serves()
         with followed.pods.nothing_changes():
-            await first.close()
+            first.close()
             await followed.until_confirmed()
         await world.change(1, **world.means[0])
         await followed.until_out("web-1")
         assert followed.listed == 4
 
 
-@worlds("servers", among=ONE_OF_EACH_SERVER)
+@worlds(among=ONE_OF_EACH_SERVER)
 async def test_a_slow_server_is_one_cause_that_changes_nothing_and_is_over_once_it_is_quick(world: World) -> None:
     await world.register(*ALL)
-    [address] = world.servers()
-    async with Forwarder(address) as way, world.following(servers=(way.address,), timeout_seconds=1) as followed:
+    address = world.address
+    way, there = proxy(address)
+    async with world.following(servers=(there,), timeout_seconds=1) as followed:
         await world.heard(followed)
         with followed.pods.nothing_changes():
             with capture_logs() as logs:
-                way.delay = 3
+                way.delayed = 1.0
                 await followed.until_failed_again()
                 assert followed.listed == 4
                 assert not followed.pods.out()
-            way.delay = 0
+            way.delayed = 0.0
             began = time.monotonic()
             await world.heard(followed)
             assert time.monotonic() - began < 60
         causes = {entry["error"] for entry in logs if entry["event"] == "registry_failed"}
         assert causes
-        assert all(way.address in cause for cause in causes)
+        assert all(there in cause for cause in causes)
         await world.change(1, **world.means[0])
         await followed.until_out("web-1")
+    way.close()
 
 
 # kazoo's thread ends where an answer overtakes that to a new password ("xids do not match"): a new session follows.
@@ -364,7 +373,7 @@ async def test_credentials_that_are_refused_keep_the_last_list_and_right_ones_ar
             assert followed.pods.out() == []
             await world.authorize()
             await world.heard(followed)
-            assert everyone_serves(followed)
+            assert followed.everyone_serves()
             with followed.pods.nothing_changes():
                 await world.authorize(wrong)
                 await followed.until_error(words)
@@ -397,13 +406,13 @@ async def test_the_delay_of_a_change(world: World, record_property: Callable[[st
     delays = []
     async with world.following() as followed:
         await world.heard(followed)
-        assert everyone_serves(followed)
+        assert followed.everyone_serves()
         for number in range(CHANGES):
             await asyncio.sleep(random.random())  # at any phase of a server's second and of the adapter's interval
             began, out = time.monotonic(), number % 2 == 0
             await world.change(1, **(world.means[0] if out else {}))
             await followed.until(lambda expected=["web-1"] * out: followed.pods.out() == expected)  # type: ignore[misc]
-            delays.append(followed.changes.received[-1][1] - began)
+            delays.append(followed.changes[-1] - began)
     found = {"p50": round(statistics.median(delays), 3), "longest": round(max(delays), 3), "changes": CHANGES}
     record_property("delay_seconds", found)
     print(f"{type(world).__name__}: {found}")

@@ -14,10 +14,9 @@ from adapter.load.roster import Instance, Roster
 from adapter.registries.cache import InstanceCache
 from adapter.registries.follow import Follower, RegistryManager, open_source
 from adapter.registries.source import Claim, ServiceKey
-from adapter.runtime.source_errors import NotAllowed, SourceUnreachable
 from adapter.settings.registries import AllowedServices, ConsulRegistry, HttpRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
-from tests.registries.kit import Changes, Clock, PlayedSource
+from tests.registries.kit import Clock, PlayedSource
 from tests.waiting import eventually
 
 WEB, CART, API = ServiceKey("one", "web"), ServiceKey("one", "cart"), ServiceKey("two", "api")
@@ -36,8 +35,8 @@ class Stand:
 
     def __init__(self) -> None:
         self.made: list[PlayedSource] = []
-        self.changes = Changes()
-        self.manager = RegistryManager((ONE, TWO), self.changes, lambda: 1000.0, Metrics(), self._open)
+        self.changes: list[ServiceKey] = []
+        self.manager = RegistryManager((ONE, TWO), self.changes.append, lambda: 1000.0, Metrics(), self._open)
 
     def _open(self, settings: Registry) -> PlayedSource:
         self.made.append(PlayedSource(settings))
@@ -75,14 +74,6 @@ class TestConnections:
             await stand.made[0].closed.wait()
             assert stand.manager.instances(WEB) is None
 
-    async def test_service_that_is_no_longer_named_is_forgotten(self, stand: Stand) -> None:
-        async with stand.running(WEB, CART):
-            stand.made[0].say(WEB, LISTED)
-            await stand.changes.until(lambda: stand.manager.instances(WEB))
-            stand.manager.watch(claims(CART))
-            await stand.until_followed(CART)
-            assert stand.manager.instances(WEB) is None
-
     async def test_new_settings_of_one_registry_keep_the_other_connection(self, stand: Stand) -> None:
         async with stand.running(WEB, API):
             one, two = sorted(stand.made, key=lambda source: source.settings.name)  # type: ignore[union-attr]
@@ -96,7 +87,7 @@ class TestConnections:
         async with stand.running(WEB, API):
             source = next(source for source in stand.made if source.settings == ONE)
             source.say(WEB, LISTED)
-            await stand.changes.until(lambda: stand.manager.instances(WEB))
+            await eventually(lambda: stand.manager.instances(WEB))
             rules = {"allow": (AllowedServices(namespaces=("*",), services=("*",)),), "services_per_namespace": 7}
             changed = TWO.model_copy(update={"token_file": "/etc/token"})  # what shows that all was applied
             stand.manager.reload((ONE.model_copy(update=rules), changed))
@@ -108,11 +99,10 @@ class TestConnections:
     async def test_missing_extra_is_the_error_of_its_services_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "adapter.registries.zookeeper.session", None)
         zookeeper = ZooKeeperRegistry(name="one", type="ZooKeeper", layout="Curator", servers=("zk:2181",))
-        changes = Changes()
-        manager = RegistryManager((zookeeper,), changes, lambda: 0.0, Metrics())
+        manager = RegistryManager((zookeeper,), lambda _: None, lambda: 0.0, Metrics())
         manager.watch(claims(WEB))
         task = asyncio.create_task(manager.run())
-        await changes.until(lambda: manager.instances(WEB))
+        await eventually(lambda: manager.instances(WEB))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         with pytest.raises(Exception, match=r"install effective-load\[zookeeper\]"):
@@ -122,7 +112,7 @@ class TestConnections:
 @contextlib.asynccontextmanager
 async def followed(source: PlayedSource, *keys: ServiceKey) -> AsyncIterator[InstanceCache]:
     """The cache of services that are followed meanwhile."""
-    cache = InstanceCache(ONE, Changes(), Clock(), Metrics())
+    cache = InstanceCache(ONE, lambda _: None, Clock(), Metrics())
     follower = Follower(source, cache, longest_pause=0.01)
     follower.follow(keys)
     yield cache
@@ -130,23 +120,15 @@ async def followed(source: PlayedSource, *keys: ServiceKey) -> AsyncIterator[Ins
 
 
 class TestFailures:
-    async def test_service_is_asked_again_after_an_error(self) -> None:
-        source = PlayedSource()
-        source.say(WEB, SourceUnreachable("refused"))
-        source.say(WEB, LISTED)
-        async with followed(source, WEB) as cache:
-            await eventually(lambda: cache.trouble(WEB) is None and cache.instances(WEB))
-            assert source.asked == [WEB, WEB]
-
     async def test_fault_of_a_source_is_logged_and_leaves_the_other_services(self) -> None:
         source = PlayedSource()
         source.say(WEB, RuntimeError("a bug"))
         source.say(CART, LISTED)
         with capture_logs() as logs:
             async with followed(source, WEB, CART) as cache:
-                await eventually(lambda: cache.trouble(WEB) and cache.instances(CART))
+                await eventually(lambda: cache.troubles.get(WEB) and cache.instances(CART))
                 source.say(WEB, LISTED)
-                await eventually(lambda: cache.trouble(WEB) is None)
+                await eventually(lambda: cache.troubles.get(WEB) is None)
         assert "registry_source_failed" in {log["event"] for log in logs}
 
     async def test_close_ends_every_iterator_before_the_source(self) -> None:
@@ -157,10 +139,8 @@ class TestFailures:
         assert source.closed.is_set()
 
 
-class Platform:
-    """Answers every service at once; of `hanging` never, of `failing` and `forbidden` with an error."""
-
-    async def handle(self, request: web.Request) -> web.Response:
+async def test_services_that_fail_hang_or_are_forbidden_do_not_age_200_others() -> None:
+    async def answer(request: web.Request) -> web.Response:
         service = request.query["service"]
         if service == "hanging":
             await asyncio.Event().wait()
@@ -168,17 +148,15 @@ class Platform:
             return web.Response(status=500 if service == "failing" else 403)
         return web.json_response({"service": service, "complete": True, "instances": []})
 
-
-async def test_services_that_fail_hang_or_are_forbidden_do_not_age_200_others() -> None:
     app = web.Application()
-    app.router.add_get("/", Platform().handle)
+    app.router.add_get("/", answer)
     healthy = [ServiceKey("own", f"web-{number}") for number in range(200)]
     bad = [ServiceKey("own", service) for service in ("failing", "hanging", "forbidden")]
     async with TestServer(app) as server:
         url = str(server.make_url("/"))
         settings = HttpRegistry(name="own", type="HTTP", url=url, interval_seconds=1, timeout_seconds=5)
         clock = Clock()
-        cache = InstanceCache(settings, Changes(), clock, Metrics())
+        cache = InstanceCache(settings, lambda _: None, clock, Metrics())
         follower = Follower(open_source(settings), cache)
         follower.follow([*healthy, *bad])
 
@@ -187,26 +165,14 @@ async def test_services_that_fail_hang_or_are_forbidden_do_not_age_200_others() 
             lists = [cache.instances(key) for key in keys]
             return max(clock() - listed.at if listed and listed.valid else 1e9 for listed in lists)
 
-        await eventually(lambda: oldest(healthy) < 5 and all(cache.trouble(key) for key in bad))
+        await eventually(lambda: oldest(healthy) < 5 and all(cache.troubles.get(key) for key in bad))
         ages = []
         for _ in range(50):
             await asyncio.sleep(0.1)
             ages.append(oldest(healthy))
         await follower.close()
     assert max(ages) < 4, "those that waited for a hanging one would be older than its 5 s"
-    assert not [key for key in healthy if cache.trouble(key)]
-
-
-@pytest.mark.parametrize("error", [NotAllowed("HTTP 403"), SourceUnreachable("refused")])
-async def test_error_about_one_service_keeps_its_last_list(error: Exception) -> None:
-    source = PlayedSource()
-    source.say(WEB, LISTED)
-    source.say(WEB, error)
-    async with followed(source, WEB) as cache:
-        await eventually(lambda: cache.trouble(WEB))
-        listed = cache.instances(WEB)
-        assert listed is not None
-        assert (listed.valid, listed.instances) == (True, LISTED.instances)
+    assert not [key for key in healthy if cache.troubles.get(key)]
 
 
 async def test_slow_registry_is_polled_less_often_and_does_not_fail() -> None:
@@ -220,11 +186,10 @@ async def test_slow_registry_is_polled_less_often_and_does_not_fail() -> None:
     async with TestServer(app) as server:
         url = str(server.make_url("/"))
         settings = HttpRegistry(name="own", type="HTTP", url=url, interval_seconds=0.5, timeout_seconds=1.5)
-        changes = Changes()
-        cache = InstanceCache(settings, changes, Clock(), Metrics())
+        cache = InstanceCache(settings, lambda _: None, Clock(), Metrics())
         follower = Follower(open_source(settings), cache)
         follower.follow(keys)
-        await changes.until(lambda: all(cache.instances(key) for key in keys))
-        troubles = [cache.trouble(key) for key in keys]
+        await eventually(lambda: all(cache.instances(key) for key in keys))
+        troubles = [cache.troubles.get(key) for key in keys]
         await follower.close()
     assert not any(troubles)

@@ -12,9 +12,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from adapter.registries.http import read_document
-from adapter.registries.source import ServiceKey
 from adapter.runtime.source_errors import WrongAnswer
-from tests.registries.http_kit import ByteServer, Followed, Platform, out, reply, said
+from tests.registries.http_kit import Platform, following, out, said
+from tests.registries.kit import FollowedService
 
 DOCS = Path(__file__).parents[2] / "docs"
 SCHEMA = json.loads((DOCS / "registry-http.schema.json").read_text())
@@ -32,40 +32,29 @@ async def platform() -> AsyncIterator[Platform]:
 
 
 @pytest.fixture
-async def world(platform: Platform) -> AsyncIterator[Followed]:
+async def world(platform: Platform) -> AsyncIterator[FollowedService]:
     """The service `shop`, of which the platform was heard."""
-    async with Followed(platform.url) as followed:
+    async with following(platform.url) as followed:
         await followed.until_out("web-0")
         yield followed
-
-
-def weighed(weight: str) -> str:
-    """A document with one pod of this weight."""
-    one = f'{{"pod": "web-1", "state": "in", "weight": {weight}}}'
-    return f'{{"service": "shop", "complete": true, "instances": [{one}]}}'
 
 
 class TestStates:
     @pytest.mark.parametrize("one", [{"pod": "web-2"}, {"uid": "uid-web-2"}, {"ip": "10.0.0.12", "port": 8080}])
     async def test_pod_is_named_by_name_uid_or_address(
-        self, platform: Platform, world: Followed, one: dict[str, object]
+        self, platform: Platform, world: FollowedService, one: dict[str, object]
     ) -> None:
         platform.answer = said({**one, "state": "out", "reason": "canary failed"})
         await world.until_out("web-2")
         assert world.listing.instances[0].metadata == {"reason": "canary failed"}
 
-    @pytest.mark.parametrize("weight", ["0", "0.0", "-0", "0e5", "0E-400"])
-    async def test_weight_0_is_out(self, platform: Platform, world: Followed, weight: str) -> None:
-        platform.answer = weighed(weight)
-        await world.until_out("web-1")
-
-    async def test_unknown_state_is_not_evidence(self, platform: Platform, world: Followed) -> None:
+    async def test_unknown_state_is_not_evidence(self, platform: Platform, world: FollowedService) -> None:
         platform.answer = said({"pod": "web-0", "state": "unknown"}, out(1))
         await world.until_out("web-1")
 
     async def test_pods_that_are_not_listed_serve_without_limit(self, platform: Platform) -> None:
         platform.answer = said(*({"pod": f"web-{n}", "state": "in"} for n in range(4)))
-        async with Followed(platform.url) as world:
+        async with following(platform.url) as world:
             await world.until_listed(4)
             with world.pods.nothing_changes():
                 platform.answer = said({"pod": "web-0", "state": "in"})
@@ -75,35 +64,18 @@ class TestStates:
                     await platform.questions(1)
                     assert set(world.pods.states().values()) == {"serving"}
 
-    @pytest.mark.parametrize("ip", ["10.0.0.11", " 10.0.0.11 ", "::ffff:10.0.0.11", "[::ffff:10.0.0.11]"])
-    async def test_address_counts_in_each_spelling(self, platform: Platform, world: Followed, ip: str) -> None:
-        platform.answer = said({"ip": ip, "state": "out"})
-        await world.until_out("web-1")
-
-    @pytest.mark.parametrize("ip", ["10.0.0.11:8080", "[fd00::1]:8080", "web-1.shop", "10.0.0.0/24", "shop/web-1"])
-    async def test_text_that_is_not_an_address_is_an_error(self, platform: Platform, world: Followed, ip: str) -> None:
-        with world.pods.nothing_changes():
-            platform.answer = said({"ip": ip, "state": "out"})
-            await world.until_error(f"instances[0].ip {ip!r} is not an IP address")
-
 
 class TestQuestions:
     @pytest.mark.parametrize("place", [{"namespace": "prod/α", "group": "g&h"}, {}])
     async def test_service_namespace_and_group_are_parameters(self, platform: Platform, place: dict[str, str]) -> None:
-        async with Followed(platform.url, place=place):
+        async with following(platform.url, place=place):
             [request] = await platform.questions(1)
         assert dict(request.query) == {"service": "shop", **place}
         assert request.method == "GET"
 
-    async def test_url_without_a_path_is_asked_at_its_root(self, platform: Platform) -> None:
-        app = web.Application()
-        app.router.add_get("/", platform.handle)
-        async with TestServer(app) as server, Followed(f"http://127.0.0.1:{server.port}") as world:
-            await world.until_out("web-0")
-
     async def test_unchanged_document_is_confirmed_by_its_tag(self, platform: Platform) -> None:
         platform.etag = '"A-Tag"'
-        async with Followed(platform.url) as world:
+        async with following(platform.url) as world:
             await world.until_out("web-0")
             listed, at = world.listing.instances, world.listing.at
             world.clock.jump(1)
@@ -115,113 +87,27 @@ class TestQuestions:
             await world.until_out()
 
 
-class TestTrouble:
-    """None of it turns a pod out or puts one back."""
-
-    @pytest.mark.parametrize(
-        ("answer", "words"),
-        [
-            ("<html>", "does not follow docs/registries-http.md"),
-            ({"instances": []}, "missing required field `complete`"),
-            ({"complete": True, "instances": [{"state": "out"}]}, "instances[0] names no pod"),
-            ({"complete": True, "instances": [{"pod": "a", "state": "in", "weight": "1"}]}, "instances[0].weight"),
-            ({"complete": False, "instances": []}, "incomplete"),
-        ],
-    )
-    async def test_invalid_document_leaves_the_last_one(self, platform: Platform, answer: object, words: str) -> None:
-        platform.answer, platform.etag = said(out(0)), '"good"'
-        async with Followed(platform.url) as world:
-            await world.until_out("web-0")
-            platform.answer, platform.etag = answer, '"bad"'
-            await world.until_error(words)
-            assert world.pods.out() == ["web-0"]
-
-    @pytest.mark.parametrize(
-        ("answer", "words"),
-        [
-            (said(out(1), service="cart"), "of service 'cart'"),
-            (json.dumps(said(out(1))), 'write "service": "shop" into it'),
-        ],
-        ids=["another", "none"],
-    )
-    async def test_document_of_another_service_is_an_error(
-        self, platform: Platform, world: Followed, answer: object, words: str
-    ) -> None:
+class TestTags:
+    async def test_tag_of_an_invalid_document_is_not_sent(self, platform: Platform, world: FollowedService) -> None:
         with world.pods.nothing_changes():
-            platform.answer = answer
-            await world.until_error(words)
+            platform.answer, platform.etag = said(complete=False), '"bad"'
+            await world.until_error("incomplete")
+            asked = await platform.questions(3)
+            assert all("If-None-Match" not in request.headers for request in asked[1:])
+        platform.answer = said()
+        await world.until_out()
 
-    async def test_tag_of_an_invalid_document_is_not_sent(self, platform: Platform, world: Followed) -> None:
-        platform.answer, platform.etag = said(complete=False), '"bad"'
-        await world.until(lambda: world.error)
-        asked = await platform.questions(3)
-        assert all("If-None-Match" not in request.headers for request in asked[1:])
-        assert world.error
-
-    @pytest.mark.parametrize(
-        ("status", "words"),
-        [
-            (401, "HTTP 401: not now"),
-            (403, "HTTP 403"),
-            (404, "knows no such service"),
-            (302, "302"),
-            (503, "HTTP 503"),
-        ],
-    )
-    async def test_refusal_is_quoted_and_ends(
-        self, platform: Platform, world: Followed, status: int, words: str
-    ) -> None:
-        with world.pods.nothing_changes():
-            platform.status = status
-            await world.until_error(words)
-        platform.status = 200
-        await world.until(lambda: not world.error)
-
-
-class TestAnswersOfOtherQuestions:
-    async def test_surplus_answer_gives_no_service_another_document(self) -> None:
-        extra = http(said(out(0), out(1), service="other"), 'ETag: "shared"')
-        answers = {
-            "other": http(said(service="other"), 'ETag: "shared"') + extra,
-            "shop": http(said(service="shop"), 'ETag: "shared"'),
-        }
-        async with (
-            ByteServer(lambda _, path: answers[path.partition("service=")[2]]) as server,
-            Followed(server.url) as world,
-        ):
-            world.follow([OTHER, world.key])
-            await world.until_listed(0)
-            with world.pods.nothing_changes():
-                await server.requests(20)
-
-    async def test_304_of_another_tag_than_was_sent_is_an_error(self) -> None:
-        answers = {0: http(said(out(0), service="shop"), 'ETag: "a"')}
-        async with (
-            ByteServer(lambda n, _: answers.get(n, not_modified('"b"'))) as server,
-            Followed(server.url) as world,
-        ):
-            await world.until_error('HTTP 304 confirms ETag "b", not "a"')
-
-    async def test_304_of_a_proxy_that_marks_some_tags_as_weak_confirms(self) -> None:
-        answers = {0: http(said(out(0), service="shop"), 'ETag: W/"a"')}
-        async with (
-            ByteServer(lambda n, _: answers.get(n, not_modified('"a"'))) as server,
-            Followed(server.url) as world,
-        ):
+    async def test_304_confirms_the_tag_that_was_sent_and_no_other(self, platform: Platform) -> None:
+        """A proxy that compresses adds the mark of weakness to some answers and not to others."""
+        platform.etag = 'W/"a"'
+        async with following(platform.url) as world:
             await world.until_out("web-0")
+            platform.confirms = '"a"'
             await world.until_confirmed()
             assert not world.error
-
-
-def http(document: dict[str, Any], *headers: str) -> bytes:
-    return reply(json.dumps(document), *headers)
-
-
-def not_modified(tag: str) -> bytes:
-    return f"HTTP/1.1 304 Not Modified\r\nETag: {tag}\r\n\r\n".encode()
-
-
-OTHER = ServiceKey("own", "other")
+            platform.confirms = '"b"'
+            await world.until_error('HTTP 304 confirms ETag "b", not W/"a"')
+            assert world.pods.out() == ["web-0"]
 
 
 GOOD: list[Any] = [
@@ -249,9 +135,6 @@ BAD: list[Any] = [
 
 
 class TestSchema:
-    def test_it_is_a_schema(self) -> None:
-        jsonschema.Draft202012Validator.check_schema(SCHEMA)
-
     @pytest.mark.parametrize("good", GOOD)
     async def test_document_that_it_allows_is_read(self, good: object) -> None:
         jsonschema.validate(good, SCHEMA)
@@ -266,6 +149,7 @@ class TestSchema:
             read_document(json.dumps(bad).encode(), "shop")
 
     async def test_documents_of_the_docs_follow_it(self) -> None:
+        jsonschema.Draft202012Validator.check_schema(SCHEMA)
         found = re.findall(r"```json\n(.*?)```", (DOCS / "registries-http.md").read_text(), re.DOTALL)
         assert found
         for text in found:

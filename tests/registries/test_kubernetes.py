@@ -87,26 +87,6 @@ class TestOneCopy:
         assert serving(a_slice(one, namespace="other")) is None
         assert serving(a_slice(one)) is False
 
-    @pytest.mark.parametrize("endpoints", [None, []])
-    def test_a_slice_may_be_empty(self, endpoints: object) -> None:
-        assert serving(decode_slice(json.dumps({"metadata": {"name": "a"}, "endpoints": endpoints}).encode())) is None
-
-    def test_another_object_is_refused(self) -> None:
-        with pytest.raises(msgspec.MsgspecError):
-            decode_slice(b'{"endpoints": 5}')
-
-
-class TestSeveralCopies:
-    @pytest.mark.parametrize(
-        ("one", "two", "expected"),
-        [(True, False, True), (False, True, True), (False, False, False), (True, True, True)],
-    )
-    def test_a_pod_is_out_only_where_all_copies_say_so(self, one: bool, two: bool, expected: bool) -> None:
-        """Two Services, or two address families, or a copy in the slice it moves from."""
-        both = (a_slice(endpoint(ready=one)), a_slice(endpoint(ready=two), name="api-abc"))
-        assert serving(*both) is expected
-        assert serving(a_slice(endpoint(ready=one), endpoint(ready=two))) is expected
-
 
 class Heard:
     def __init__(self) -> None:
@@ -134,14 +114,6 @@ class TestChanges:
         assert heard.change(after, None) == [("shop", "a"), ("shop", "b")]
         assert heard.word("a") is None
         assert not heard.endpoints.pods
-
-    def test_slices_of_one_name_in_two_namespaces_do_not_mix(self) -> None:
-        heard = Heard()
-        bare = {**endpoint(ready=False), "targetRef": {"kind": "Pod", "name": "web-1", "uid": UID}}
-        heard.change(None, a_slice(bare))
-        heard.change(None, a_slice({**bare, "conditions": {}}, namespace="other"))
-        assert heard.word() is False
-        assert heard.endpoints.endpoint_serving("other", "web-1", UID) is True
 
     @given(
         st.lists(

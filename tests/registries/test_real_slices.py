@@ -1,7 +1,7 @@
 """EndpointSlices of a real API server, through the reflector."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,43 +13,26 @@ from adapter.registries.kubernetes import Endpoints, Listing, decode_listing
 from adapter.telemetry.metrics import Metrics
 from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import Workloads
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
 UID = "2f4c1f66-0b0e-4a3e-9a58-2f9a7a3f0001"
-
-EVERYWHERE = "/apis/discovery.k8s.io/v1/endpointslices"
-
-
-def slices_of(namespace: str) -> str:
-    return f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"
-
-
-class Watched:
-    """The endpoints of one path, followed."""
-
-    def __init__(self, session: Session, path: str) -> None:
-        self._news = asyncio.Event()
-        self.endpoints = Endpoints(lambda _namespace, _name: self._news.set())
-        self.reflector: Reflector[Listing] = Reflector(
-            session, path, decode_listing, name="endpointslices", on_event=self.endpoints.change, metrics=Metrics()
-        )
-
-    async def until(self, holds: Callable[[Endpoints], bool]) -> None:
-        async with asyncio.timeout(40):
-            while not holds(self.endpoints):
-                self._news.clear()
-                await self._news.wait()
+GROUP = "/apis/discovery.k8s.io/v1"
 
 
 @asynccontextmanager
-async def watching(cluster: ControlPlane, path: str) -> AsyncIterator[Watched]:
+async def watching(cluster: ControlPlane, path: str) -> AsyncIterator[Endpoints]:
+    """The endpoints of one path, followed."""
+    endpoints = Endpoints()
     async with await Session.open(str(cluster.kubeconfig)) as session:
-        watched = Watched(session, path)
-        task = asyncio.create_task(watched.reflector.run())
+        reflector: Reflector[Listing] = Reflector(
+            session, path, decode_listing, name="endpointslices", on_event=endpoints.change, metrics=Metrics()
+        )
+        task = asyncio.create_task(reflector.run())
         try:
-            await asyncio.wait_for(watched.reflector.synced.wait(), 40)
-            yield watched
+            await eventually(reflector.synced.is_set)
+            yield endpoints
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -67,39 +50,26 @@ def a_slice(namespace: str, name: str, **conditions: bool) -> dict[str, Any]:
     }
 
 
-def slices(namespace: str, name: str) -> str:
-    return f"{slices_of(namespace)}/{name}"
-
-
 @pytest.mark.parametrize("everywhere", [True, False])
 async def test_a_pod_is_followed_through_its_slices(
     api_server: ControlPlane, api_namespace: str, everywhere: bool
 ) -> None:
-    client = api_server.client
-    client.create(a_slice(api_namespace, "one", ready=True))
-    path = EVERYWHERE if everywhere else slices_of(api_namespace)
+    client, own = api_server.client, f"{GROUP}/namespaces/{api_namespace}/endpointslices"
+    client.create(a_slice(api_namespace, "one"))  # the API server keeps unset conditions, which mean that it serves
+    async with watching(api_server, f"{GROUP}/endpointslices" if everywhere else own) as endpoints:
 
-    async with watching(api_server, path) as watched:
+        async def until(word: bool | None) -> None:
+            await eventually(lambda: endpoints.endpoint_serving(api_namespace, "web-1", UID) is word)
 
-        def word(endpoints: Endpoints) -> bool | None:
-            return endpoints.endpoint_serving(api_namespace, "web-1", UID)
-
-        assert word(watched.endpoints) is True
+        await until(True)
         await asyncio.to_thread(client.apply, a_slice(api_namespace, "one", ready=False, serving=False))
-        await watched.until(lambda endpoints: word(endpoints) is False)
+        await until(False)
         await asyncio.to_thread(client.create, a_slice(api_namespace, "two", ready=True))
-        await watched.until(lambda endpoints: word(endpoints) is True)
-        await asyncio.to_thread(client.delete, slices(api_namespace, "two"))
-        await watched.until(lambda endpoints: word(endpoints) is False)
-        await asyncio.to_thread(client.delete, slices(api_namespace, "one"))
-        await watched.until(lambda endpoints: word(endpoints) is None)
-
-
-async def test_conditions_that_nobody_told_are_read_as_serving(api_server: ControlPlane, api_namespace: str) -> None:
-    """The API server keeps them as they are: unset."""
-    api_server.client.create(a_slice(api_namespace, "bare"))
-    async with watching(api_server, slices_of(api_namespace)) as watched:
-        assert watched.endpoints.endpoint_serving(api_namespace, "web-1", UID) is True
+        await until(True)
+        await asyncio.to_thread(client.delete, f"{own}/two")
+        await until(False)
+        await asyncio.to_thread(client.delete, f"{own}/one")
+        await until(None)
 
 
 async def test_the_endpoint_controller_says_when_a_ready_gate_shuts(
@@ -110,14 +80,11 @@ async def test_the_endpoint_controller_says_when_a_ready_gate_shuts(
     service = workloads.item("v1", "Service", "web", {"selector": {"app": "web"}, "ports": [{"port": 80}]})
     await asyncio.to_thread(workloads.client.create, service)
     pods = {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in workloads.pods("web")}
-    first, second = pods
+    async with watching(control_plane, f"{GROUP}/namespaces/{workloads.namespace}/endpointslices") as endpoints:
 
-    async with watching(control_plane, slices_of(workloads.namespace)) as watched:
+        def words() -> list[bool | None]:
+            return [endpoints.endpoint_serving(workloads.namespace, name, uid) for name, uid in pods.items()]
 
-        def word(name: str) -> bool | None:
-            return watched.endpoints.endpoint_serving(workloads.namespace, name, pods[name])
-
-        await watched.until(lambda _: word(first) is True and word(second) is True)
-        await asyncio.to_thread(workloads.set_conditions, first, Ready=False)
-        await watched.until(lambda _: word(first) is False)
-        assert word(second) is True
+        await eventually(lambda: words() == [True, True])
+        await asyncio.to_thread(workloads.set_conditions, next(iter(pods)), Ready=False)
+        await eventually(lambda: words() == [False, True])

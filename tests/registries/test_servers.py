@@ -1,12 +1,13 @@
-"""Several servers of one registry, and statuses as errors."""
+"""Several servers of one registry, and one service that is polled: its tags and its pace."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import contextlib
+from collections.abc import AsyncIterator
 
 import pytest
 
-from adapter.registries.servers import Servers, path_segment, refusal
-from adapter.runtime.http import Reply
+from adapter.load.roster import Instance, Roster
+from adapter.registries.servers import Polled, Servers, path_segment, poll
 from adapter.runtime.source_errors import (
     NotAllowed,
     NotAuthenticated,
@@ -39,31 +40,16 @@ class Asked:
         return server
 
 
-Make = Callable[..., Asked]
-
-
 @pytest.fixture
-async def make() -> AsyncIterator[Make]:
-    """Makes servers, which are closed in the end."""
-    made: list[Asked] = []
-
-    def one(*servers: str) -> Asked:
-        made.append(Asked(*servers))
-        return made[-1]
-
-    yield one
-    for each in made:
-        await each.servers.close()
-
-
-async def test_first_server_is_asked_until_it_fails(make: Make) -> None:
-    asked = make(f"{A}/", B)
-    assert [await asked.ask(), await asked.ask()] == [A, A]
+async def asked() -> AsyncIterator[Asked]:
+    made = Asked(f"{A}/", B, C)
+    yield made
+    await made.servers.close()
 
 
 @pytest.mark.parametrize("error", [SourceUnreachable("no answer"), SourceFailing("HTTP 500")])
-async def test_server_that_fails_is_left_for_the_next_one_for_good(make: Make, error: SourceError) -> None:
-    asked = make(A, B, C)
+async def test_server_that_fails_is_left_for_the_next_one_for_good(asked: Asked, error: SourceError) -> None:
+    assert [await asked.ask(), await asked.ask()] == [A, A]
     asked.faults = {A: error}
     assert await asked.ask() == B
     asked.faults = {}
@@ -71,50 +57,23 @@ async def test_server_that_fails_is_left_for_the_next_one_for_good(make: Make, e
 
 
 @pytest.mark.parametrize("error", [NotAuthenticated("401"), NotAllowed("403"), WrongAnswer("no JSON")])
-async def test_refusal_is_not_asked_of_another_server(make: Make, error: SourceError) -> None:
-    asked = make(A, B)
+async def test_refusal_is_not_asked_of_another_server(asked: Asked, error: SourceError) -> None:
     asked.faults = {A: error}
     with pytest.raises(type(error)):
         await asked.ask()
     assert asked.asked == [A]
 
 
-async def test_each_server_is_asked_once_before_the_last_error_is_raised(make: Make) -> None:
-    asked = make(A, B, C)
+async def test_each_server_is_asked_once_before_the_last_error_is_raised(asked: Asked) -> None:
     asked.faults = {one: SourceUnreachable(one) for one in (A, B, C)}
     with pytest.raises(SourceUnreachable, match="http://c"):
         await asked.ask()
     assert asked.asked == [A, B, C]
 
 
-async def test_concurrent_questions_leave_a_server_once(make: Make) -> None:
-    asked = make(A, B, C)
+async def test_concurrent_questions_leave_a_server_once(asked: Asked) -> None:
     asked.faults = {A: SourceUnreachable("no answer")}
     assert await asyncio.gather(*(asked.ask() for _ in range(5))) == [B] * 5
-
-
-@pytest.mark.parametrize(
-    ("status", "kind"),
-    [
-        (401, NotAuthenticated),
-        (403, NotAllowed),
-        (429, SourceFailing),
-        (500, SourceFailing),
-        (503, SourceFailing),
-        (302, WrongAnswer),
-        (404, WrongAnswer),
-        (410, WrongAnswer),
-    ],
-)
-def test_status_without_a_list_is_an_error_that_quotes_the_registry(status: int, kind: type[SourceError]) -> None:
-    error = refusal(Reply(status, {}, b" ACL\n not  found "))
-    assert type(error) is kind
-    assert str(error) == f"HTTP {status}: ACL not found"
-    assert str(refusal(Reply(status, {}, b""))) == f"HTTP {status}"
-
-
-def test_quoted_text_is_short() -> None:
-    assert len(str(refusal(Reply(500, {}, b"a" * 5000)))) == len("HTTP 500: ") + 200
 
 
 @pytest.mark.parametrize("service", ["", ".", ".."])
@@ -122,3 +81,53 @@ def test_service_is_never_another_path(service: str) -> None:
     with pytest.raises(SourceError, match="cannot be the name of a service"):
         path_segment(service)
     assert path_segment("a/../b?c#d%2e") == "a%2F..%2Fb%3Fc%23d%252e"
+
+
+# --- polls ---
+
+ONE, TWO = (Roster((Instance(ip=ip),)) for ip in ("10.0.0.1", "10.0.0.2"))
+
+
+class Registry:
+    """Gives what a test says, in turn, and the last of it from then on; `tags` are those that came."""
+
+    def __init__(self, *said: Polled | None) -> None:
+        self.said = list(said)
+        self.tags: list[str] = []
+
+    async def ask(self, tag: str) -> Polled | None:
+        self.tags.append(tag)
+        return self.said.pop(0) if len(self.said) > 1 else self.said[0]
+
+    @contextlib.asynccontextmanager
+    async def polled(self, interval: float = 0.01, **more: float) -> AsyncIterator[AsyncIterator[Roster]]:
+        async with contextlib.aclosing(poll(interval, self.ask, **more)) as answers:
+            yield answers
+
+
+async def test_unchanged_answer_is_confirmed_by_its_tag() -> None:
+    registry = Registry(Polled(ONE, "a"), None, Polled(TWO, "b"), None)
+    async with registry.polled() as answers:
+        found = [await anext(answers) for _ in range(4)]
+    assert found == [ONE, ONE, TWO, TWO]
+    assert found[1] is found[0]
+    assert registry.tags == ["", "a", "a", "b"]
+
+
+async def test_tag_is_left_out_once_it_is_old() -> None:
+    registry = Registry(Polled(ONE, "a"))
+    async with registry.polled(tag_seconds=0) as answers:
+        for _ in range(3):
+            await anext(answers)
+    assert registry.tags == ["", "", ""]
+
+
+async def test_service_is_asked_about_once_in_an_interval() -> None:
+    loop = asyncio.get_running_loop()
+    async with Registry(Polled(ONE)).polled(0.1) as answers:
+        await anext(answers)
+        await anext(answers)  # the second question comes at a random time
+        began = loop.time()
+        for _ in range(5):
+            await anext(answers)
+    assert loop.time() - began >= 0.4

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,20 +12,16 @@ import pytest
 import trustme
 from blockbuster import blockbuster_ctx
 from kazoo.security import make_digest_acl  # type: ignore[import-untyped]
-from structlog.testing import capture_logs
 
 from adapter.registries.follow import probe
-from adapter.registries.source import ServiceKey
+from lab.chaos.proxies import TcpProxy
 from lab.harness.registries.zookeeper import ZooKeeper
-from tests.registries.kit import Forwarder
 from tests.registries.zookeeper_kit import (
     APPLICATION,
     INTERFACE,
-    LAYOUTS,
     PORT,
     RULES,
     SPRING,
-    Followed,
     Processes,
     following,
 )
@@ -66,10 +62,6 @@ def _nothing_blocks() -> Iterator[None]:
         yield
 
 
-def everyone_serves(followed: Followed) -> Callable[[], bool]:
-    return lambda: followed.serving() == 4
-
-
 def address(number: int) -> str:
     return f"10.0.0.{10 + number}:{PORT}"
 
@@ -94,7 +86,7 @@ class TestPullingOut:
             await pods.rule(node)
             await followed.until_out("web-1")
             await pods.remove(node)
-            await followed.until(everyone_serves(followed))
+            await followed.until(followed.everyone_serves)
 
     @pytest.mark.parametrize("what", ["disabled: true", "weight: 0"])
     @pytest.mark.parametrize("layout", [INTERFACE, APPLICATION])
@@ -112,29 +104,7 @@ class TestPullingOut:
             await pods.rule(node, rule(application, "application", what, addresses=address(2)))
             await followed.until_out("web-2")
             await pods.remove(node)
-            await followed.until(everyone_serves(followed))
-
-    async def test_an_interface_rule_takes_a_provider_out(self, zookeeper: ZooKeeper, client: Any) -> None:
-        pods = Processes(client, INTERFACE)
-        await pods.register()
-        node = f"{RULES}/{pods.service}::.configurators"
-        await pods.rule(node, rule(pods.service, "service", "disabled: true"))
-        async with following(zookeeper, INTERFACE, pods.service) as followed:
-            await followed.until_out("web-1")
-            await pods.remove(node)
-            await followed.until(everyone_serves(followed))
-
-    async def test_a_rule_that_is_not_clear_pulls_no_pod_out_and_is_logged(
-        self, zookeeper: ZooKeeper, client: Any
-    ) -> None:
-        pods = Processes(client, INTERFACE)
-        await pods.register()
-        await pods.rule(pods.override(f"override://{address(1)}/{pods.service}?~zone=a&disabled=true"))
-        with capture_logs() as logs:
-            async with following(zookeeper, INTERFACE, pods.service) as followed:
-                await followed.until_listed(4)
-                assert followed.serving() == 4
-        assert any("condition ~zone is not supported" in entry.get("why", "") for entry in logs)
+            await followed.until(followed.everyone_serves)
 
     async def test_rules_that_may_not_be_read_are_an_error(self, zookeeper: ZooKeeper, client: Any) -> None:
         pods = Processes(client, INTERFACE)
@@ -157,37 +127,13 @@ class TestWhichInstances:
         await pods.register(2, group="green", version="1")
         async with following(zookeeper, INTERFACE, pods.service) as followed:
             keys = [
-                ServiceKey("zk", pods.service, group="blue"),
-                ServiceKey("zk", f"{pods.service}:1"),
-                ServiceKey("zk", f"{pods.service}:2", group="green"),
+                followed.key._replace(group="blue"),
+                followed.key._replace(service=f"{pods.service}:1"),
+                followed.key._replace(service=f"{pods.service}:2", group="green"),
             ]
             followed.follow([followed.key, *keys])
             for key, count in zip((followed.key, *keys), (3, 2, 2, 0), strict=True):
                 await followed.until_listed(count, key)
-
-    @pytest.mark.parametrize(
-        ("layout", "service", "place", "words"),
-        [
-            (SPRING, "a/b", {}, "is not a valid node name"),
-            (SPRING, "..", {}, "is not a valid node name"),
-            (SPRING, "order", {"group": "blue"}, "has no groups"),
-            (INTERFACE, "order", {"namespace": "prod"}, "has no namespaces"),
-        ],
-    )
-    async def test_a_name_that_cannot_be_is_an_error_at_once(
-        self, zookeeper: ZooKeeper, layout: str, service: str, place: dict[str, str], words: str
-    ) -> None:
-        async with following(zookeeper, layout, service, place=place) as followed:
-            await followed.until_error(words)
-
-    @pytest.mark.parametrize("layout", LAYOUTS)
-    async def test_what_is_below_the_chroot_is_followed(self, zookeeper: ZooKeeper, client: Any, layout: str) -> None:
-        pods = Processes(client, layout, top="/env-a")
-        await pods.register()
-        async with following(zookeeper, layout, pods.service, chroot="/env-a") as followed:
-            await followed.until_listed(4)
-            await pods.deregister(0)
-            await followed.until_listed(3)
 
     @pytest.mark.parametrize(("layout", "root"), [(SPRING, "/services"), (INTERFACE, "/dubbo")])
     async def test_a_chroot_that_does_not_exist_is_no_empty_list(
@@ -196,20 +142,6 @@ class TestWhichInstances:
         async with following(zookeeper, layout, "com.shop.Order", chroot="/nowhere") as followed:
             await followed.until_error(f"ZooKeeper has no node {root}; check chroot and root")
             assert followed.listed == -1
-
-    @pytest.mark.parametrize("layout", [SPRING, APPLICATION])
-    async def test_a_document_that_cannot_be_read_is_named(
-        self, zookeeper: ZooKeeper, client: Any, layout: str
-    ) -> None:
-        pods = Processes(client, layout)
-        await pods.register()
-        async with following(zookeeper, layout, pods.service) as followed:
-            await followed.until_listed(4)
-            await asyncio.to_thread(client.set, pods.nodes[1], b"spoilt")
-            await followed.until_error("1 registration cannot be read")
-            assert followed.listed == 3
-            await pods.change(1)
-            await followed.until_listed(4)
 
     async def test_providers_that_cannot_be_read_are_named(self, zookeeper: ZooKeeper, client: Any) -> None:
         """The condition of the policy and `check` say so, and not that the service does not exist."""
@@ -221,15 +153,6 @@ class TestWhichInstances:
             assert followed.listing.error == "2 registrations cannot be read"
             [probed] = await probe(followed.settings, [followed.key])
             assert "2 registrations cannot be read" in str(probed.instances[followed.key].error)
-
-
-class TestWhoMayRead:
-    async def test_nobody_is_refused_by_name_too(self, zookeeper: ZooKeeper, client: Any) -> None:
-        pods = Processes(client, SPRING)
-        await pods.register()
-        await asyncio.to_thread(client.set_acls, pods.folder, [make_digest_acl("reader", "right", read=True)])
-        async with following(zookeeper, SPRING, pods.service) as followed:
-            await followed.until_error("does not let a client without a user read")
 
 
 @pytest.mark.parametrize(
@@ -262,26 +185,17 @@ def own() -> Iterator[tuple[ZooKeeper, Any]]:
         server.resume()
 
 
-async def test_a_server_that_accepts_and_never_answers_is_left(own: tuple[ZooKeeper, Any]) -> None:
+async def test_a_connection_that_falls_silent_is_left(own: tuple[ZooKeeper, Any]) -> None:
     server, client = own
     pods = Processes(client, SPRING)
     await pods.register()
-    async with (
-        Forwarder(server.address, silent=1) as way,
-        following(way.address, SPRING, pods.service, session_seconds=60) as followed,
-    ):
-        await followed.until_listed(4)
-
-
-async def test_another_protocol_is_an_error(unused_tcp_port: int) -> None:
-    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
-        await reader.read()
-        writer.close()
-
-    stranger = await asyncio.start_server(talk, "127.0.0.1", unused_tcp_port)
-    async with stranger, following(f"127.0.0.1:{unused_tcp_port}", SPRING, "order") as followed:
-        await followed.until_error("no connection to ZooKeeper at 127.0.0.1")
+    with TcpProxy(server.port) as way:
+        async with following(f"127.0.0.1:{way.port}", SPRING, pods.service, session_seconds=60) as followed:
+            await followed.until_listed(4)
+            way.silence()
+            await followed.until(lambda: followed.error)
+            await pods.deregister(3)
+            await followed.until_listed(3)
 
 
 async def test_no_thread_is_left_after_the_end(own: tuple[ZooKeeper, Any]) -> None:

@@ -15,14 +15,13 @@ from typing import Any, ClassVar, NamedTuple
 
 from kazoo.security import make_acl, make_digest_acl  # type: ignore[import-untyped]
 
-from adapter.settings.registries import NacosRegistry
 from lab.harness.pki import Authority
 from lab.harness.registries import eureka
 from lab.harness.registries.consul import Consul
 from lab.harness.registries.polaris import Polaris
 from lab.harness.registries.zookeeper import ZooKeeper
-from tests.registries import consul_kit, eureka_kit, http_kit, polaris_kit, zookeeper_kit
-from tests.registries.kit import FollowedService
+from tests.registries import http_kit, polaris_kit, zookeeper_kit
+from tests.registries.kit import FollowedService, follow
 
 WRONG = "00000000-1111-2222-3333-444444444444"
 SEES_SERVICES, SEES_NODES = 'service_prefix "" { policy = "read" }', 'node_prefix "" { policy = "read" }'
@@ -64,6 +63,8 @@ class World(ABC):
     with TLS, and with credentials where it knows any.
     """
 
+    kind: ClassVar[str]
+    """The type of the registry in the settings."""
     means: ClassVar[tuple[Mapping[str, Any], ...]]
     """What pulls a pod out explicitly."""
     unknown: ClassVar[str] = "\0"
@@ -95,10 +96,6 @@ class World(ABC):
         return getattr(cls, verb) is not getattr(World, verb)
 
     @abstractmethod
-    def follow(self, settings: dict[str, Any]) -> Following:
-        """Follow the service while the block runs, with these settings of the registry."""
-
-    @abstractmethod
     async def register(self, *numbers: int) -> None:
         """Register these pods."""
 
@@ -118,9 +115,10 @@ class World(ABC):
         """Let the adapter's credentials be right from now on, or wrong as one of `refusals`. Optional."""
         raise NotImplementedError
 
-    def servers(self) -> tuple[str, ...]:
-        """The value of the setting `servers`. Optional: some registries have one address."""
-        raise NotImplementedError
+    @property
+    def address(self) -> str:
+        """The address of the server in the settings."""
+        return str(self.server.url)
 
     def beside(self) -> "World":
         """Another service of the same server."""
@@ -128,7 +126,8 @@ class World(ABC):
 
     def following(self, **settings: Any) -> Following:
         """Follow the service while the block runs. `settings` are further ones of the registry."""
-        return self.follow({**self.access(), **settings})
+        servers = settings.pop("servers", self.address)
+        return follow(self.kind, servers, self.service, **{**self.access(), **settings})
 
     def access(self) -> dict[str, Any]:
         """The settings with which a safe server lets the adapter in."""
@@ -182,6 +181,7 @@ class PersistentWorld(World):
 
 
 class ConsulWorld(PersistentWorld):
+    kind = "Consul"
     means = ({"on": True},)
     refusals = {  # noqa: RUF012
         "unknown": "ACL not found; Consul does not know the token",
@@ -192,12 +192,6 @@ class ConsulWorld(PersistentWorld):
     @classmethod
     def serve(cls, files: Files, *, safe: bool) -> Consul:
         return Consul(deny=True, tls=files.pair) if safe else Consul()
-
-    def follow(self, settings: dict[str, Any]) -> Following:
-        return consul_kit.following(settings.pop("servers", self.servers()), self.service, **settings)
-
-    def servers(self) -> tuple[str, ...]:
-        return (self.server.url,)
 
     async def register(self, *numbers: int) -> None:
         for n in numbers:
@@ -220,6 +214,7 @@ class ConsulWorld(PersistentWorld):
 class ZooKeeperWorld(PersistentWorld):
     """A layout of ZooKeeper; all pods register in one session."""
 
+    kind = "ZooKeeper"
     layout: ClassVar[str]
     unknown = "ZooKeeper has no node"
     refusals = {"wrong": "does not let user reader read"}  # noqa: RUF012
@@ -234,11 +229,12 @@ class ZooKeeperWorld(PersistentWorld):
     def serve(cls, files: Files, *, safe: bool) -> ZooKeeper:
         return ZooKeeper(tls=(files.both, files.authority) if safe else None)
 
-    def follow(self, settings: dict[str, Any]) -> Following:
-        return zookeeper_kit.following(self.servers()[0], self.layout, self.service, **settings)
+    def following(self, **settings: Any) -> Following:
+        return super().following(layout=self.layout, **settings)
 
-    def servers(self) -> tuple[str, ...]:
-        return (self.server.secure_address if self.password else self.server.address,)
+    @property
+    def address(self) -> str:
+        return str(self.server.secure_address if self.password else self.server.address)
 
     async def pods(self) -> zookeeper_kit.Processes:
         """The pods' processes in the session of this server's life."""
@@ -328,45 +324,41 @@ class ByPolarisWorld(PersistentWorld):
 
 
 class PolarisWorld(ByPolarisWorld):
+    kind = "Polaris"
     means = ({"isolate": True}, {"weight": 0}, {"healthy": False})
     unknown = "Polaris knows no such service there; check the service's name and its namespace"
     refusals = {"wrong": "check tokenFile"}  # noqa: RUF012
     secret_field = "token_file"
 
-    def follow(self, settings: dict[str, Any]) -> Following:
-        return polaris_kit.following(*settings.pop("servers", self.servers()), service=self.service, **settings)
-
-    def servers(self) -> tuple[str, ...]:
-        return (self.server.http,)
+    @property
+    def address(self) -> str:
+        return str(self.server.http)
 
     async def authorize(self, wrong: str = "") -> None:
         self.write(WRONG if wrong else self.server.token)
 
 
 class NacosWorld(ByPolarisWorld):
+    kind = "Nacos"
     means = ({"weight": 0}, {"healthy": False})
     hides = ({"isolate": True},)
 
-    def follow(self, settings: dict[str, Any]) -> Following:
-        fixed = {"name": "nacos", "type": "Nacos", "servers": self.servers()}
-        registry = NacosRegistry(**{**fixed, "interval_seconds": 0.5, "timeout_seconds": 5, **settings})
-        return FollowedService(registry, self.service)
-
-    def servers(self) -> tuple[str, ...]:
-        return (self.server.nacos,)
+    @property
+    def address(self) -> str:
+        return str(self.server.nacos)
 
 
 class PolarisEurekaWorld(ByPolarisWorld):
+    kind = "Eureka"
     unknown = "Eureka knows no such application"
 
-    def follow(self, settings: dict[str, Any]) -> Following:
-        return eureka_kit.following(*settings.pop("servers", self.servers()), service=self.service, **settings)
-
-    def servers(self) -> tuple[str, ...]:
-        return (self.server.eureka,)
+    @property
+    def address(self) -> str:
+        return str(self.server.eureka)
 
 
 class SpringEurekaWorld(World):
+    kind = "Eureka"
     means = ({"status": "OUT_OF_SERVICE"}, {"status": "DOWN"})
     unknown = "Eureka knows no such application"
     refusals = {"wrong": "HTTP 401"}  # noqa: RUF012
@@ -376,12 +368,6 @@ class SpringEurekaWorld(World):
     @classmethod
     def serve(cls, files: Files, *, safe: bool) -> eureka.EurekaServer:
         return eureka.EurekaServer(cache_ms=0, guarded=safe, tls=files.pair if safe else None)
-
-    def follow(self, settings: dict[str, Any]) -> Following:
-        return eureka_kit.following(*settings.pop("servers", self.servers()), service=self.service, **settings)
-
-    def servers(self) -> tuple[str, ...]:
-        return (self.server.url,)
 
     def name(self, number: int) -> str:
         """An id that no other service has: Eureka keeps an override by the id alone, and for an hour."""
@@ -410,6 +396,7 @@ class SpringEurekaWorld(World):
 class HttpWorld(PersistentWorld):
     """The example of a platform in the docs, which always has TLS and a token."""
 
+    kind = "HTTP"
     means = ({"state": "out"}, {"weight": 0})
     unknown = "knows no such service"
     refusals = {"wrong": "HTTP 401: wrong token"}  # noqa: RUF012
@@ -421,9 +408,6 @@ class HttpWorld(PersistentWorld):
     @classmethod
     def serve(cls, files: Files, *, safe: bool) -> http_kit.Example:
         return http_kit.Example(files.certificate, files.key, Path(tempfile.mkdtemp(prefix="effective-load-example-")))
-
-    def follow(self, settings: dict[str, Any]) -> Following:
-        return http_kit.Followed(self.server.url, self.service, **settings)
 
     async def register(self, *numbers: int) -> None:
         for number in numbers:
@@ -447,13 +431,12 @@ WORLDS: tuple[type[World], ...] = (
     SpringEurekaWorld,
     HttpWorld,
 )
-OPTIONAL = ("deregister", "restart", "authorize", "servers")
+OPTIONAL = ("deregister", "restart", "authorize")
 _NACOS = "Polaris lets everybody read by Nacos' protocol; test_nacos.py has a fake that does not"
 LACKS: Mapping[tuple[type[World], str], str] = {
     (NacosWorld, "authorize"): _NACOS,
     (PolarisEurekaWorld, "authorize"): "Polaris lets everybody read by Eureka's protocol",
     (SpringEurekaWorld, "restart"): "its registrations are only in memory: a restart is a wipe",
     (HttpWorld, "deregister"): "a pod that a platform's document leaves out serves; test_http.py holds that",
-    (HttpWorld, "servers"): "its settings have one `url`",
 }
 """What a registry does not have of the optional verbs, and why: the facts about it are not asked of it."""

@@ -1,45 +1,25 @@
 """A ZooKeeper source that runs, and what Dubbo, Curator and Spring Cloud write for the pods of its service."""
 
 import asyncio
-import contextlib
 import json
 import secrets
 import time
 from typing import Any
 from urllib.parse import quote
 
-from adapter.load.pods import PodState
-from adapter.settings.registries import ZooKeeperRegistry
 from lab.harness.registries.zookeeper import ZooKeeper
-from tests.registries.kit import FollowedService
+from tests.registries.kit import FollowedService, follow
 
-REGISTRY = "zk"
 INTERFACE, APPLICATION, SPRING = "DubboInterface", "DubboApplication", "Curator"
 LAYOUTS = (INTERFACE, APPLICATION, SPRING)
 RULES = "/dubbo/config/dubbo"
 PORT = 8080
 
 
-class Followed(FollowedService):
-    """A service of ZooKeeper. `settings` are those of the registry; `place` are fields of the key."""
-
-    def __init__(self, address: str, layout: str, service: str, **settings: Any) -> None:
-        place = settings.pop("place", {})
-        fixed = {"name": REGISTRY, "type": "ZooKeeper", "servers": (address,), "layout": layout}
-        times = {"timeout_seconds": 3, "session_seconds": 10}  # long enough that a busy machine is not an outage
-        super().__init__(ZooKeeperRegistry(**{**fixed, **times, **settings}), service, **place)
-
-    def serving(self) -> int:
-        """The number of serving pods."""
-        return sum(state is PodState.SERVING for state in self.pods.states().values())
-
-
-def following(
-    server: ZooKeeper | str, layout: str, service: str, **settings: Any
-) -> contextlib.AbstractAsyncContextManager[Followed]:
+def following(server: ZooKeeper | str, layout: str, service: str, **settings: Any) -> FollowedService:
     """Follows a service while the block runs."""
     address = server.address if isinstance(server, ZooKeeper) else server
-    return Followed(address, layout, service, **settings)
+    return follow("ZooKeeper", address, service, layout=layout, **settings)
 
 
 class Processes:
