@@ -1,7 +1,8 @@
 """Runs the command line with short waits that are no settings, so that a test sees within seconds what takes a minute.
 
 `python -m lab.harness.short_laws serve ...`. What is shortened is how soon discovery is read again, the longest wait
-before what was refused is tried again, and how often the adapter looks at its certificate. Waits that are settings are
+before what was refused is tried again, how often the adapter looks at its certificate, and how long a registry fails
+until a condition says so. Waits that are settings are
 in `SETTINGS`.
 """
 
@@ -19,6 +20,7 @@ LAWS: dict[str, dict[str, object]] = {
     "adapter.apiserver.certificates": {"SECRET_SECONDS": 5.0},
     "adapter.kube.rest_mapper": {"LISTING_SECONDS": 2.0},
     "adapter.evaluation.targets": {"REDISCOVERY_SECONDS": 5.0},
+    "adapter.load.explanation": {"SILENCE_SECONDS": 3.0},
 }
 """The constants that are replaced, by module."""
 

@@ -14,7 +14,7 @@ from lab.harness.workloads import Workloads, cpu_watermarks, resource_metric, un
 from tests.e2e.commands import command
 from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import FAST
-from tests.e2e.registries import platform
+from tests.e2e.registries import OnConsul
 from tests.manifests.rendering import MANIFESTS, documents
 
 pytestmark = [pytest.mark.versions, pytest.mark.builds("consul")]
@@ -116,10 +116,10 @@ def test_a_missing_role_is_the_one_error(
 
 
 def test_a_wrong_service_name_and_unmatched_pods_are_the_errors(
-    make_adapter: MakeAdapter, workloads: Workloads, check: Check
+    make_adapter: MakeAdapter, workloads: Workloads, check: Check, tmp_path: Path
 ) -> None:
-    with platform("consul") as consul:
-        registries = [consul.settings]
+    with OnConsul.run(tmp_path) as consul:
+        consul.service, registries = SERVICE, [consul.settings]
         adapter = make_adapter({**FAST, "registries": registries})
         serve(workloads, registry={"name": "consul", "service": "shop.wbe"}, pods=3)
         until(lambda: "0 instances" in check.explain(), 60, adapter.logs)
@@ -129,8 +129,7 @@ def test_a_wrong_service_name_and_unmatched_pods_are_the_errors(
         assert "no instance is registered under this name; check service, namespace and group" in error
         pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in workloads.pods("web")}
         out, well, lost = pods
-        consul.register(SERVICE, {name: pods[name] for name in (out, well)} | {"gone": "10.99.0.1"})
-        consul.pull(SERVICE, out, out=True)
+        consul.register({name: pods[name] for name in (out, well)} | {"gone": "10.99.0.1"}, out)
         path = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies/web"
         workloads.client.patch(path, {"spec": {"registry": {"service": SERVICE}}})
         wanted = {
