@@ -70,9 +70,8 @@ class InstanceCache:
         """Keep the lists of exactly these services."""
         self.keys = frozenset(keys)
         self._emptied &= self.keys
-        for by_service in (self._listed, self.troubles):
-            for key in by_service.keys() - self.keys:
-                del by_service[key]
+        self._listed = {key: listed for key, listed in self._listed.items() if key in self.keys}
+        self.troubles = {key: each for key, each in self.troubles.items() if key in self.keys}
 
     def instances(self, key: ServiceKey) -> Roster | None:
         """The last valid list with the error since; an invalid one before the first valid answer.

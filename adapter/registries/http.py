@@ -53,8 +53,7 @@ class HttpSource(PolledSource[HttpRegistry]):
                 raise WrongAnswer(f"HTTP 304 confirms ETag {found}, not {tag}, which was sent")
             return None
         if reply.status == 404:
-            unknown = "HTTP 404: the platform knows no such service; check its name"
-            raise UnknownService(f"{unknown}, or the url", public=unknown)
+            raise UnknownService("HTTP 404: the platform knows no such service; check its name, or the url")
         if reply.status != 200:
             raise refusal(reply)
         return Polled(read_document(reply.body, key.service), found)
