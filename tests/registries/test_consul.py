@@ -195,7 +195,7 @@ async def fake() -> AsyncIterator[FakeConsul]:
 @pytest.fixture
 async def followed(fake: FakeConsul) -> AsyncIterator[FollowedService]:
     """The service `web`, for whose next change a query waits."""
-    async with following(fake.url, "web") as service:
+    async with following(fake.url, "web", wait_seconds=20) as service:
         await fake.until_waiting()
         yield service
 
