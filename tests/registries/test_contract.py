@@ -1,7 +1,7 @@
 """What every registry has to hold, on its real server: one suite for all that can be started here (`worlds.py`).
 
 What a registry cannot do stands in `worlds.LACKS` with the reason. The wire of each has files of its own. No server is
-made to answer once too often, or to be asked what `allow` forbids: `test_servers.py` and `test_registry_allow.py` hold that.
+asked what `allow` forbids: `test_registry_allow.py` holds that.
 """
 
 import asyncio
