@@ -83,17 +83,6 @@ def _api_error(response: _Response) -> SourceError:
     )
 
 
-def error_from_response(status: int, body: bytes) -> SourceError:
-    """The error for a response with a status outside 2xx, with the server's message if it has one."""
-    try:
-        error = _api_error(_RESPONSE.decode(body))
-    except msgspec.MsgspecError:
-        error = QueryRejected(_beginning(body) or "no message")
-    if status >= _OWN_TROUBLE or status == _TOO_MANY_REQUESTS:
-        return SourceFailing(f"HTTP {status}: {error}", public=f"HTTP {status}")
-    return QueryRejected(f"HTTP {status}: {error}", public=f"HTTP {status}: {error.public}")
-
-
 def _beginning(body: bytes) -> str:
     """The beginning of a body on one line, for the message of an error."""
     return " ".join(body[:_SHOWN].decode(errors="replace").split())
@@ -112,7 +101,13 @@ class ApiClient:
         """The result of an answer, read in a thread. Raises SourceError."""
         reply = await self._client.send("POST", self.url, data=form)
         if reply.status not in _OK:
-            raise error_from_response(reply.status, reply.body)
+            try:
+                error = _api_error(_RESPONSE.decode(reply.body))
+            except msgspec.MsgspecError:
+                error = QueryRejected(_beginning(reply.body) or "no message")
+            if reply.status >= _OWN_TROUBLE or reply.status == _TOO_MANY_REQUESTS:
+                raise SourceFailing(f"HTTP {reply.status}: {error}", public=f"HTTP {reply.status}")
+            raise QueryRejected(f"HTTP {reply.status}: {error}", public=f"HTTP {reply.status}: {error.public}")
         return await asyncio.to_thread(decode_result, reply.body, kind, decoder)
 
     async def close(self) -> None:

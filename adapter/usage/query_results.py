@@ -23,7 +23,6 @@ from adapter.usage.promql import INPUT_LABEL, Selector
 from adapter.usage.query_catalog import InstantQuery
 
 _SHOWN = 200
-_MARK = INPUT_LABEL.encode()
 _INPUT = re.compile(r"(time|count)([0-9]+)")
 _LABELS = Decoder(dict[str, str])
 
@@ -129,7 +128,7 @@ class Answer:
             try:
                 labels = _LABELS.decode(text)
                 place = shared(labels.get(namespace, "")), shared(labels.get(pod, ""))
-                if _MARK not in text or (mark := labels.get(INPUT_LABEL)) is None:
+                if (mark := labels.get(INPUT_LABEL)) is None:
                     self.values.append((text, place, value))
                     continue
                 kind, number = _INPUT.fullmatch(mark).groups()  # type: ignore[union-attr]
@@ -140,7 +139,9 @@ class Answer:
                 int(at := float(value))  # raises for NaN, which would stay fresh for ever: it is older than nothing
                 times.add(place, at)
                 is_read = are_live and at >= self.evaluated_at - (self.query.window or self.query.max_age)
-                times.targets[place[0], place[1] or _host(labels)] += is_read
+                instance = labels.get("instance", "")
+                host = instance.rpartition(":")[0].strip("[]") or instance
+                times.targets[place[0], place[1] or host] += is_read
             except (ValueError, ArithmeticError, AttributeError, IndexError, msgspec.MsgspecError) as error:
                 shown = text[:_SHOWN].decode(errors="replace")
                 raise WrongAnswer(f"the times and numbers of samples are not what was asked for: {shown}") from error
@@ -270,12 +271,6 @@ def build_result(answer: Answer, ahead: AheadDates, *, agreed: bool = False) -> 
         ahead=ahead.seconds,
         agreed=agreed,
     )
-
-
-def _host(labels: Mapping[str, str]) -> str:
-    """The host of a scrape target's address."""
-    instance = labels.get("instance", "")
-    return instance.rpartition(":")[0].strip("[]") or instance
 
 
 def _advice(query: InstantQuery) -> str:

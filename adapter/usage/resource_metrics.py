@@ -1,7 +1,6 @@
 """Usage from metrics.k8s.io: polls PodMetrics of each namespace that needs them, and keeps the last samples."""
 
 import asyncio
-import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -15,15 +14,13 @@ from adapter.kube.session import Session
 from adapter.load.quantity import QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
 from adapter.runtime.decoding import Decoder, shared
-from adapter.runtime.http import MIB
+from adapter.runtime.http import AT_ONCE, MIB
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.polling import AheadDates, Poller
 
 SOURCE = "metrics.k8s.io"
-CONCURRENT_REQUESTS = 8
-"""Requests in progress at a time."""
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|us|µs|ns|s)")
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
 
@@ -86,7 +83,6 @@ def _nano(quantity: str | float) -> int | None:
         return None
 
 
-@functools.lru_cache(256)
 def parse_go_duration(duration: str) -> float:
     """Seconds of a duration as Go writes it (`15s`, `1m0.5s`); 0 for another text."""
     parts = _DURATION.findall(duration[:64])  # quadratic for a long text that is no duration
@@ -113,7 +109,7 @@ class ResourceMetrics:
         self.settings = settings
         self._session = session
         self._duration = metrics.source_duration.labels(SOURCE)
-        self._slots = asyncio.Semaphore(CONCURRENT_REQUESTS)
+        self._slots = asyncio.Semaphore(AT_ONCE)
         self._poller = Poller[str, Mapping[str, PodUsage]](
             namespaces, self._fetch, on_change,
             source=lambda _: SOURCE, interval=lambda _: self.settings.interval_seconds, metrics=metrics,

@@ -11,10 +11,10 @@ import pytest
 from adapter.kube.errors import KubeError, NotFound, ServerError, TimedOut, Unreachable
 from adapter.load.quantity import NANO
 from adapter.load.samples import ResourceSamples, time_text
+from adapter.runtime.http import AT_ONCE
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings as Options
 from adapter.telemetry.metrics import Metrics
-from adapter.usage import resource_metrics
 from adapter.usage.resource_metrics import ResourceMetrics, decode_usages, parse_go_duration
 from tests.usage.fakes import NOW, Changes
 
@@ -211,10 +211,10 @@ class TestPolling:
         world = World(*(f"ns-{number}" for number in range(100)), interval=60)
         world.session.gate.clear()
         async with world.running():
-            await world.session.bell(lambda: world.session.under_way == resource_metrics.CONCURRENT_REQUESTS)
+            await world.session.bell(lambda: world.session.under_way == AT_ONCE)
             world.session.gate.set()
             await world.session.bell(lambda: len(world.session.asked) == 100)
-        assert world.session.most_under_way == resource_metrics.CONCURRENT_REQUESTS
+        assert world.session.most_under_way == AT_ONCE
 
 
 class TestFailing:
