@@ -3,16 +3,23 @@
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from adapter.load.samples import QuerySamples
 from adapter.settings import NamedQuery, PrometheusServer
+from adapter.telemetry.metrics import Metrics
+from adapter.usage.prometheus import Prometheus
 from adapter.usage.prometheus_api import Sample
 from adapter.usage.promql import INPUT_LABEL
+from adapter.usage.query_catalog import WorkloadQuery
+from adapter.usage.query_results import NamedQueryResult
 
 NOW = 1_767_268_800.0
 SCRAPE_SECONDS = 15.0
@@ -91,7 +98,6 @@ class FakePrometheus:
         self.asked: list[dict[str, str]] = []
         self.requests: list[web.Request] = []
         self.handler: Handler = self.by_rows
-        self.arrived = asyncio.Event()
         application = web.Application()
         application.router.add_route("*", "/{path:.*}", self._answer)
         self.server = TestServer(application)
@@ -124,7 +130,6 @@ class FakePrometheus:
         form = {key: str(value) for key, value in (await request.post()).items()}
         self.asked.append(form)
         self.requests.append(request)
-        self.arrived.set()
         return await self.handler(request, form)
 
 
@@ -146,7 +151,72 @@ class Changes:
 
     async def until(self, holds: Callable[[], bool]) -> None:
         """Return once it holds; looked at after each call."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while not holds():
                 self._news.clear()
                 await self._news.wait()
+
+
+T = TypeVar("T")
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, None], given: T) -> AsyncIterator[T]:
+    """Gives the block this, and runs the work beside it."""
+    task = asyncio.create_task(work)
+    try:
+        yield given
+    finally:
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+class Source:
+    """A `Prometheus`; its clock is `now`, by default the `time` that a test sets. `news` is called with each change and
+    each answer, also where nothing has changed.
+    """
+
+    def __init__(
+        self,
+        *servers: PrometheusServer,
+        queries: Iterable[NamedQuery] = (),
+        inline: bool = False,
+        now: Callable[[], float] | None = None,
+    ) -> None:
+        self.time = NOW
+        self._now = now or (lambda: self.time)
+        self.changes, self.news = Changes(), Changes()
+        self.metrics = Metrics()
+        self.source = Prometheus(
+            servers,
+            queries,
+            inline_allowed=inline,
+            on_change=self._changed,
+            clock=self._clock,
+            metrics=self.metrics,
+        )
+
+    def _changed(self, users: frozenset[WorkloadQuery]) -> None:
+        self.changes(users)
+        self.news()
+
+    def _clock(self) -> float:
+        self.news()
+        return self._now()
+
+    def running(self) -> AbstractAsyncContextManager[Self]:
+        return beside(self.source.run(), self)
+
+    def of(self, wanted: WorkloadQuery) -> QuerySamples:
+        return self.source.samples(*wanted)
+
+    def named(self, name: str) -> NamedQueryResult:
+        return {found.name: found for found in self.source.named_results()}[name]
+
+    async def change(self, number: int = 1) -> None:
+        await self.changes.until(lambda: len(self.changes.seen) >= number)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        labels = {"source": "prometheus/main", **labels}
+        return self.metrics.registry.get_sample_value(f"effective_load_{name}", labels)

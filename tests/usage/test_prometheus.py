@@ -4,7 +4,6 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,12 +13,9 @@ from adapter.load.quantity import NANO
 from adapter.load.samples import UNCOUNTED, Point, QuerySamples, time_text
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
-from adapter.telemetry.metrics import Metrics
-from adapter.usage.prometheus import Prometheus
 from adapter.usage.promql import INPUT_LABEL
 from adapter.usage.query_catalog import WorkloadQuery
-from adapter.usage.query_results import NamedQueryResult
-from tests.usage.fakes import NOW, Changes, FakePrometheus, always, named, raw, vector
+from tests.usage.fakes import NOW, Changes, FakePrometheus, Source, always, named, raw, vector
 from tests.waiting import eventually
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
@@ -35,46 +31,6 @@ async def fake() -> AsyncIterator[FakePrometheus]:
     async with FakePrometheus() as prometheus:
         prometheus.rows = {RPS: [(A, "1"), (B, "2")]}
         yield prometheus
-
-
-class Source:
-    """A `Prometheus` with one server, `main`, and a clock that a test sets."""
-
-    def __init__(self, *servers: PrometheusServer, queries: Iterable[NamedQuery] = (), inline: bool = False) -> None:
-        self.time = NOW
-        self.changes = Changes()
-        self.metrics = Metrics()
-        self.source = Prometheus(
-            servers,
-            queries,
-            inline_allowed=inline,
-            on_change=self.changes,
-            clock=lambda: self.time,
-            metrics=self.metrics,
-        )
-
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator["Source"]:
-        task = asyncio.create_task(self.source.run())
-        try:
-            yield self
-        finally:
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-
-    def of(self, wanted: WorkloadQuery) -> QuerySamples:
-        return self.source.samples(*wanted)
-
-    def named(self, name: str) -> NamedQueryResult:
-        return {found.name: found for found in self.source.named_results()}[name]
-
-    async def change(self, number: int = 1) -> None:
-        await self.changes.until(lambda: len(self.changes.seen) >= number)
-
-    def value(self, name: str, **labels: str) -> float | None:
-        labels = {"source": "prometheus/main", **labels}
-        return self.metrics.registry.get_sample_value(f"effective_load_{name}", labels)
 
 
 def rps(**more: Any) -> NamedQuery:
@@ -95,6 +51,12 @@ async def polled(
 def of(name: str, workload: str = "web") -> WorkloadQuery:
     """The query of this name for a workload of `shop`."""
     return WorkloadQuery(Query(name=name), "shop", workload)
+
+
+async def asked(world: Source, times: int) -> None:
+    """Returns after so many more answers."""
+    last = len(world.news.seen) + times
+    await world.news.until(lambda: len(world.news.seen) >= last)
 
 
 failing = always(lambda: web.Response(status=503, text="upstream down"))
@@ -187,9 +149,12 @@ class TestSamples:
             await world.change(2)
             fake.handler = fake.by_rows
             await world.change(3)
-        assert (world.of(SHOP).pods["a"].at, world.of(SHOP).fetched_at) == (NOW, NOW + 30)
+            assert (world.of(SHOP).pods["a"].at, world.of(SHOP).fetched_at) == (NOW, NOW + 30)
+            fake.sampled_at += 15
+            await world.change(4)
+            assert world.of(SHOP).pods["a"].at == NOW + 30, "a newer sample has the date of its own first answer"
 
-    @pytest.mark.parametrize(("held", "count"), [([("4", "2")], UNCOUNTED), ([("4", "4"), ("4", "2")], 2)])
+    @pytest.mark.parametrize(("held", "count"), [([("4", "2")], UNCOUNTED), ([("4", "3"), ("4", "2")], 2)])
     async def test_windows_that_never_agreed_are_not_counted(
         self, fake: FakePrometheus, held: list[tuple[str, str]], count: int
     ) -> None:
@@ -220,17 +185,11 @@ class TestSharing:
     async def test_an_equal_result_is_no_change(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[rps()])
         async with world.running():
-            await self.asked(fake, 5)
+            await asked(world, 5)
             assert len(world.changes.seen) == 1
             fake.sampled_at += 1
             await world.change(2)
         assert world.of(SHOP).pods["a"].at == NOW - 4
-
-    async def asked(self, fake: FakePrometheus, times: int) -> None:
-        async with asyncio.timeout(20):
-            while len(fake.questions) < times:
-                fake.arrived.clear()
-                await fake.arrived.wait()
 
     async def test_a_query_with_variables_is_sent_for_each_workload_that_needs_it(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=0.01)])
@@ -240,7 +199,7 @@ class TestSharing:
             world.source.set_queries([of("depth", "api")])
             await world.change(2)
             fake.asked.clear()
-            await self.asked(fake, 3)
+            await asked(world, 3)
         assert set(fake.questions) == {'sum(queue_depth{namespace="shop",workload="api"})'}
         assert world.of(of("depth")) == QuerySamples(by_pod=False, interval=0.01)
 
@@ -375,6 +334,6 @@ class TestReload:
             other = named("other", "vector(1)", server="second", interval_seconds=0.01)
             self.reload(world, second, queries=[other])
             fake.asked.clear()
-            await TestSharing().asked(fake, 3)
+            await asked(world, 3)
         assert set(fake.questions) == {"vector(1)"}
         assert "they have other" in (world.of(SHOP).error or "")

@@ -2,17 +2,15 @@
 
 import gzip
 import json
-import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, SourceUnreachable, WrongAnswer
+from adapter.runtime.source_errors import QueryRejected, SourceError, SourceFailing, WrongAnswer
 from adapter.settings import PrometheusServer
 from adapter.usage.prometheus_api import VECTOR, PrometheusClient, decode_result
-from tests.kube.fake import cut_short
 from tests.usage.fakes import FakePrometheus, Handler, PlainSample, always, plain, raw
 
 AT = 1_767_268_800.25
@@ -133,16 +131,6 @@ class TestAnswers:
 
 
 class TestFaults:
-    async def test_a_refused_connection_is_an_error(self) -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            url = f"http://127.0.0.1:{taken.getsockname()[1]}"
-            with pytest.raises(SourceUnreachable, match="Cannot connect"):
-                await query(PrometheusServer(name="main", url=url))
-
-    async def test_a_connection_that_is_cut_off(self, fake: FakePrometheus) -> None:
-        assert isinstance(await failure(fake, lambda request, _: cut_short(request)), SourceUnreachable)
-
     @pytest.mark.parametrize("lost", [0, 1, 8, 9, 200])
     async def test_a_truncated_compressed_response_is_an_error_or_whole(self, fake: FakePrometheus, lost: int) -> None:
         """The transport lets a missing end of the packing pass; what is unpacked then is whole, or no JSON."""

@@ -50,19 +50,6 @@ class TestNamed:
         inline = wanted(Query(prom_ql=RPS.replace("]", "] offset 5m"), server="main"))
         assert resolved(catalog(inline=True).resolve(inline)).window == 360
 
-    def test_queries_without_variables_are_known_by_name(self) -> None:
-        known = catalog(named("rps", RPS), named("depth", 'x{n="$namespace"}'), named("bad", "x{"))
-        shared = {query.name: sent for query, sent in known.shared()}
-        assert shared.keys() == {"rps", "bad"}
-        assert resolved(shared["rps"]).text == RPS
-        assert isinstance(shared["bad"], str)
-
-
-def test_promql_of_a_policy_is_sent_if_the_settings_allow_it() -> None:
-    query = wanted(Query(prom_ql='sum(x{n="$namespace"})', server="second"))
-    assert "PromQL in a policy is not allowed here" in str(catalog().resolve(query))
-    assert catalog(inline=True).resolve(query) == InstantQuery(server="second", text='sum(x{n="shop"})', by_pod=None)
-
 
 NAMED = [named("rps", "x"), named("third", "x", server="third"), named("bad", "x{")]
 

@@ -44,19 +44,18 @@ def answer_of(asked: InstantQuery, found: Iterable[PlainSample]) -> Answer:
     return Answer(asked, [raw_sample(*one) for one in found], NOW)
 
 
-def result_of(answer: Answer, at: float = NOW, ahead: AheadDates | None = None, **more: Any) -> QueryResult:
-    """What is made of an answer of this time."""
-    ahead = ahead or AheadDates()
-    ahead.begin(at)
-    return build_result(answer, ahead, **more)
+def result_of(answer: Answer) -> QueryResult:
+    ahead = AheadDates()
+    ahead.begin(NOW)
+    return build_result(answer, ahead)
 
 
-def answered(asked: InstantQuery, found: list[PlainSample], *inputs: PlainSample, **more: Any) -> QueryResult:
+def answered(asked: InstantQuery, found: list[PlainSample], *inputs: PlainSample) -> QueryResult:
     """Without inputs given every namespace and pod was sampled now."""
     selectors = range(len(asked.inputs.selectors))
     places = [{key: one.labels[key] for key in asked.labels if key in one.labels} for one in found]
     read = inputs or tuple(time_of(number, NOW, **labels) for labels in places for number in selectors)
-    return result_of(answer_of(asked, [*found, *read]), **more)
+    return result_of(answer_of(asked, [*found, *read]))
 
 
 def of(asked: InstantQuery, found: list[PlainSample], *inputs: PlainSample) -> QuerySamples:
@@ -231,10 +230,6 @@ class TestTimes:
             "b": Point(NOW - 2, 2 * NANO),
         }
 
-    def test_pod_that_a_second_selector_of_pods_lacks_is_undated(self) -> None:
-        read = [time_of(0, NOW, **POD_A), time_of(0, NOW, **POD_B), time_of(1, NOW, **POD_A)]
-        assert list(of(question("x / y"), [row(1, **POD_A), row(2, **POD_B)], *read).pods) == ["a"]
-
     @pytest.mark.parametrize(
         "text",
         [
@@ -287,14 +282,6 @@ class TestTimes:
         found = [*(time_of(0, NOW, **labels) for labels in times), *(row(1, **labels) for labels in rows)]
         assert answer_of(question(text), found).ended == ended
 
-    def test_a_sample_ahead_of_its_answer_keeps_the_first_answers_date(self) -> None:
-        ahead, made = AheadDates(), answer_of(question(), [row(1, **POD_A), time_of(0, NOW + 60, **POD_A)])
-        first = result_of(made, NOW, ahead).of("shop")
-        again = result_of(made, NOW + 15, ahead).of("shop")
-        newer = answer_of(question(), [row(1, **POD_A), time_of(0, NOW + 75, **POD_A)])
-        assert first.pods["a"].at == again.pods["a"].at == NOW
-        assert result_of(newer, NOW + 30, ahead).of("shop").pods["a"].at == NOW + 30
-
 
 RATE = "sum by (namespace, pod) (rate(x[1m]))"
 TOTAL = "sum(rate(x[1m]))"
@@ -329,12 +316,6 @@ class TestCounts:
         found = of(question(f"{TOTAL} by (namespace)", by_pod=False), [row(7, **SHOP)], *inputs)  # type: ignore[arg-type]
         assert found.total is not None
         assert (found.total.count, found.counts) == (3, {"a": 4, "b": 3})
-
-    @pytest.mark.parametrize(("counts", "agree"), [([(0, 4), (1, 3)], True), ([(0, 4), (1, 2)], False), ([], True)])
-    def test_windows_agree_that_hold_equally_many(self, counts: list[tuple[int, int]], agree: bool) -> None:
-        answer = answer_of(question("rate(x[1m]) / rate(y[1m])"), [count_of(n, held, **POD_A) for n, held in counts])
-        assert result_of(answer).agreed == agree
-        assert result_of(answer, agreed=True).agreed
 
     def test_a_total_whose_windows_never_agreed_says_no_numbers(self) -> None:
         ratio = question("sum(rate(x[1m])) / sum(rate(y[1m]))", by_pod=False)

@@ -6,9 +6,7 @@ import math
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
-from http import HTTPStatus
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,17 +15,16 @@ from structlog.testing import capture_logs
 from adapter.load.quantity import NANO
 from adapter.load.samples import Point, QuerySamples
 from adapter.load.spec import Query
-from adapter.settings import NamedQuery, PrometheusServer
-from adapter.telemetry.metrics import Metrics
-from adapter.usage.prometheus import Prometheus
-from adapter.usage.promql import INPUT_LABEL, ended_question, parse_inputs, question
+from adapter.settings import PrometheusServer
+from adapter.usage.promql import ended_question, parse_inputs, question
 from adapter.usage.query_catalog import WorkloadQuery
-from lab.chaos.proxies import before_prometheus
 from lab.harness.prometheus import Exporter
 from lab.harness.prometheus import Prometheus as RealPrometheus
+from tests.usage.fakes import Source, named
 from tests.usage.test_promql import PUBLIC
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("prometheus")]
+ASKED = WorkloadQuery(Query(name="q"), "shop", "web")
 
 
 @pytest.fixture(scope="module")
@@ -52,59 +49,23 @@ def counter(name: str, **pods: float) -> dict[str, float]:
     return {f'{name}{{namespace="shop",pod="{pod}"}}': value for pod, value in pods.items()}
 
 
-class World:
-    """The adapter's side: one query under the name `q`, asked twice a second."""
+class World(Source):
+    """One query, asked twice a second."""
 
-    def __init__(self, server: PrometheusServer, text: str, max_age: float = 5, **more: Any) -> None:
-        query = NamedQuery(
-            **{
-                "name": "q",
-                "server": "real",
-                "query": text,
-                "interval_seconds": 0.5,
-                "max_age_seconds": max_age,
-                **more,
-            }
-        )
-        self._news = asyncio.Event()
-        self.source = Prometheus(
-            [server],
-            [query],
-            inline_allowed=False,
-            on_change=lambda _: self._news.set(),
-            clock=self._clock,
-            metrics=Metrics(),
-        )
-        self.source.set_queries([WorkloadQuery(Query(name="q"), "shop", "web")])
-
-    def _clock(self) -> float:
-        self._news.set()  # it is read at each answer, also where nothing has changed
-        return time.time()
+    def __init__(self, real: RealPrometheus, text: str, max_age: float = 5, **more: Any) -> None:
+        server = PrometheusServer(name="main", url=real.url, timeout_seconds=5)
+        query = named("q", text, interval_seconds=0.5, max_age_seconds=max_age, **more)
+        super().__init__(server, queries=[query], now=time.time)
+        self.source.set_queries([ASKED])
 
     @property
     def samples(self) -> QuerySamples:
-        return self.source.samples(Query(name="q"), "shop", "web")
+        return self.of(ASKED)
 
     async def until(self, holds: Callable[[QuerySamples], object]) -> QuerySamples:
-        """The first samples for which it holds; looked at in every cycle."""
-        async with asyncio.timeout(40):
-            while not holds(self.samples):
-                self._news.clear()
-                await self._news.wait()
+        """The first samples for which it holds; looked at with all news."""
+        await self.news.until(lambda: bool(holds(self.samples)))
         return self.samples
-
-
-@asynccontextmanager
-async def asking(real: RealPrometheus, text: str, **more: Any) -> AsyncIterator[World]:
-    of_server = {key: more.pop(key) for key in ("timeout_seconds", "max_answer_mib") if key in more}
-    server = PrometheusServer(name="real", url=more.pop("url", real.url), **{"timeout_seconds": 5, **of_server})
-    world = World(server, text, **more)
-    task = asyncio.create_task(world.source.run())
-    try:
-        yield world
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def scrape_times(real: RealPrometheus, selector: str) -> list[float]:
@@ -121,7 +82,7 @@ class TestTimes:
         self, real: RealPrometheus, page: Exporter, text: str
     ) -> None:
         page.set(counter("t1", a=7))
-        async with asking(real, text) as world:
+        async with World(real, text).running() as world:
             found = await world.until(lambda samples: samples.pods)
             times = await scrape_times(real, 't1{pod="a"}')
         assert found.pods["a"].value == 7 * NANO
@@ -131,7 +92,7 @@ class TestTimes:
         self, real: RealPrometheus, page: Exporter
     ) -> None:
         page.set(counter("t2", a=7))
-        async with asking(real, "sum by (namespace, pod) (rate(t2[1m]))", max_age=4) as world:
+        async with World(real, "sum by (namespace, pod) (rate(t2[1m]))", max_age=4).running() as world:
             await world.until(lambda samples: samples.pods)
             page.failing = True
             await world.until(lambda samples: not samples.pods)
@@ -149,7 +110,7 @@ class TestTimes:
         self, real: RealPrometheus, page: Exporter
     ) -> None:
         page.set(counter("t3", a=7))
-        async with asking(real, "sum by (namespace, pod) (rate(t3[30s]))", max_age=20) as world:
+        async with World(real, "sum by (namespace, pod) (rate(t3[30s]))", max_age=20).running() as world:
             await world.until(lambda samples: samples.pods)
             # A series that lived for less than a step of the search (20 s / 6) can fall between two steps.
             await asyncio.to_thread(real.wait_value, "count_over_time(t3[1m]) > bool 5", 1)
@@ -167,14 +128,14 @@ class TestTimes:
     ) -> None:
         own = {pod: time.time() - ago for pod, ago in (("old", 30), ("new", 5))}
         page.set_text("".join(f't5{{namespace="shop",pod="{pod}"}} 7 {at * 1000:.0f}\n' for pod, at in own.items()))
-        async with asking(real, "t5 * 2", max_age=20) as world:
+        async with World(real, "t5 * 2", max_age=20).running() as world:
             found = await world.until(lambda samples: samples.pods)
         assert list(found.pods) == ["new"]
         assert found.pods["new"].at == pytest.approx(own["new"], abs=0.001)
 
     async def test_the_past_is_dated_as_the_past(self, real: RealPrometheus, page: Exporter) -> None:
         page.set(counter("t7", a=7))
-        async with asking(real, "t7 offset 3s", max_age=60) as world:
+        async with World(real, "t7 offset 3s", max_age=60).running() as world:
             found = await world.until(lambda samples: samples.pods)
         assert found.fetched_at is not None
         assert 3 <= found.fetched_at - found.pods["a"].at < 15
@@ -185,21 +146,15 @@ class TestValues:
     async def test_what_is_no_number_is_no_sample(self, real: RealPrometheus, page: Exporter) -> None:
         values = {"a": "NaN", "b": "+Inf", "c": "-Inf", "d": "-1", "e": "1e300", "f": "0", "g": "1.5e-07"}
         page.pods("v1", "shop", values)
-        async with asking(real, "v1") as world:
+        async with World(real, "v1").running() as world:
             found = await world.until(lambda samples: samples.pods)
         assert {pod: point.value for pod, point in found.pods.items()} == {"f": 0, "g": 150}
-
-    async def test_thousands_of_pods_arrive_complete(self, real: RealPrometheus, page: Exporter) -> None:
-        page.pods("v3", "shop", {f"web-{number}": number for number in range(5000)})
-        async with asking(real, "v3", max_age=30) as world:
-            found = await world.until(lambda samples: len(samples.pods) == 5000)
-        assert all(found.pods[f"web-{number}"].value == number * NANO for number in range(0, 5000, 97))
 
 
 class TestServices:
     async def test_a_sum_is_one_number(self, real: RealPrometheus, page: Exporter) -> None:
         page.set({'s1{namespace="shop",queue="a"}': 3, 's1{namespace="shop",queue="b"}': 4, 's1{namespace="x"}': 9})
-        async with asking(real, 'sum(s1{namespace="$namespace"})', scope="Service") as world:
+        async with World(real, 'sum(s1{namespace="$namespace"})', scope="Service").running() as world:
             found = await world.until(lambda samples: samples.total)
         assert found.total is not None
         assert found.total.value == 7 * NANO
@@ -208,7 +163,7 @@ class TestServices:
 
     async def test_an_outage_is_not_a_zero(self, real: RealPrometheus, page: Exporter) -> None:
         page.set({'s2{namespace="shop"}': 3})
-        async with asking(real, "sum(s2) or vector(0)", scope="Service") as world:
+        async with World(real, "sum(s2) or vector(0)", scope="Service").running() as world:
             await world.until(lambda samples: samples.total)
             page.failing = True
             found = await world.until(lambda samples: samples.error)
@@ -218,27 +173,36 @@ class TestServices:
         assert found.error == "no series that it reads has a sample in the last 5 s"
 
 
-class TestRefusals:
-    async def test_what_prometheus_says_of_a_query_is_for_the_log(self, real: RealPrometheus) -> None:
-        with capture_logs() as logs:
-            async with asking(real, 'label_replace(r1, "a", "$1", "b", "(")') as world:
-                found = await world.until(lambda samples: samples.error)
-        assert (found.error or "").startswith("Prometheus real: HTTP 422: the query is rejected (execution)")
-        assert "invalid regular expression in label_replace" in logs[0]["error"]
-
-    async def test_a_selector_of_several_metrics_cannot_be_dated(self, real: RealPrometheus, page: Exporter) -> None:
-        page.set({'r2{namespace="shop",pod="a"}': 1, 'r3{namespace="shop",pod="a"}': 1})
-        async with asking(real, 'sum by (namespace, pod) ({__name__=~"r2|r3"})') as world:
+@pytest.mark.parametrize(
+    ("text", "sentence", "logged"),
+    [
+        (
+            'label_replace(r1, "a", "$1", "b", "(")',
+            "HTTP 422: the query is rejected (execution)",
+            "invalid regular expression in label_replace",
+        ),
+        (
+            'sum by (namespace, pod) ({__name__=~"r1|r2"})',
+            "the times and numbers of its samples cannot be had (name one metric in each selector)",
+            "same labelset",
+        ),
+        (
+            "quantile by (namespace, pod) (7, r1)",
+            "answers with a warning",
+            "quantile value should be between 0 and 1",
+        ),
+    ],
+)
+async def test_a_refusal_is_named_and_what_prometheus_says_of_it_is_for_the_log(
+    real: RealPrometheus, page: Exporter, text: str, sentence: str, logged: str
+) -> None:
+    page.set(counter("r1", a=1) | counter("r2", a=1))
+    await asyncio.to_thread(real.wait_value, "r1 + r2", 2)
+    with capture_logs() as logs:
+        async with World(real, text).running() as world:
             found = await world.until(lambda samples: samples.error)
-        assert "name one metric in each selector" in (found.error or "")
-
-    async def test_a_warning_is_a_failure(self, real: RealPrometheus, page: Exporter) -> None:
-        page.set({'r4{namespace="shop",pod="a"}': 1})
-        with capture_logs() as logs:
-            async with asking(real, "quantile by (namespace, pod) (7, r4)") as world:
-                found = await world.until(lambda samples: samples.error)
-        assert (found.error or "").startswith("Prometheus real: answers with a warning")
-        assert "quantile value should be between 0 and 1" in logs[0]["error"]
+    assert (found.error or "").startswith(f"Prometheus main: {sentence}")
+    assert logged in logs[0]["error"]
 
 
 RATE = "sum by (namespace, pod) (rate({}[12s]))"
@@ -275,7 +239,7 @@ class TestWindows:
         self, real: RealPrometheus, page: Exporter, missed: int
     ) -> None:
         self.grow(page, f'gapped{missed}{{namespace="shop",pod="a"}}')
-        async with asking(real, RATE.format(f"gapped{missed}"), max_age=20) as world:
+        async with World(real, RATE.format(f"gapped{missed}"), max_age=20).running() as world:
             await world.until(is_full)
             until, read, fetched_at = page.scrapes + missed + FULL, [], 0.0
             while page.scrapes < until:
@@ -293,7 +257,7 @@ class TestWindows:
         """As the first error: a pod that says so must not lose its sample."""
         labels = 'namespace="shop",pod="a"'
         names = self.grow(page, f"born{{{labels}}}")
-        async with asking(real, RATE.format("born"), max_age=20) as world:
+        async with World(real, RATE.format("born"), max_age=20).running() as world:
             await world.until(is_full)
             names.append(f'born{{{labels},code="500"}}')
             await asyncio.to_thread(real.wait_value, 'count_over_time(born{code="500"}[12s]) >= bool 2', 1)
@@ -302,71 +266,21 @@ class TestWindows:
         assert (counts(found)["a"] or 0) >= FULL - 1, "the new series has no whole window yet"
 
 
-FAULTS = {
-    "NaN": (lambda answer: _valued(answer, "NaN"), "answers NaN for every pod, which does not count"),
-    "a warning": (lambda answer: {**answer, "warnings": ["store x: deadline"]}, "answers with a warning, so a part"),
-    "a part": (lambda answer: {**answer, "isPartial": True}, "answers with isPartial, so a part of the answer may"),
-    "its query": (lambda _: _failed("execution"), "the query is rejected (execution)"),
-    "its own trouble": (lambda _: _failed("internal"), "is in trouble itself (internal)"),
-    "a proxy before it": (lambda _: HTTPStatus.BAD_GATEWAY, "HTTP 502"),
-    "another service": (lambda _: {"kind": "PodList", "items": []}, "the answer is not what is expected"),
-    "too much": (lambda answer: {**answer, "infos": ["x" * (1 << 20)]}, "the answer is larger than its limit"),
-    "wiped": (lambda answer: _valued(answer, None), None),
-}
-"""What a server answers, and what the sentence says (None: there is no fault, and no pod)."""
-
-
-def _failed(kind: str) -> Any:
-    return {"status": "error", "errorType": kind, "error": "text of the server"}
-
-
-def _valued(answer: Any, value: str | None) -> Any:
-    """The answer with another value of each pod; None: without any series."""
-    result = answer["data"]["result"]
-    for one in result:
-        if INPUT_LABEL not in one["metric"]:
-            one["value"][1] = value
-    return {**answer, "data": {**answer["data"], "result": result if value is not None else []}}
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-async def test_a_bad_answer_is_named_and_lowers_no_value(real: RealPrometheus, page: Exporter, fault: str) -> None:
-    lie, sentence = FAULTS[fault]
-    page.set(counter("faulty", a=7))
-    with before_prometheus(real.port) as proxy:
-        url = f"http://127.0.0.1:{proxy.port}"
-        async with asking(real, "faulty", max_age=60, url=url, max_answer_mib=1) as world:
-            before = (await world.until(lambda samples: samples.pods)).pods["a"]
-            proxy.falsify = lambda _, answer: lie(answer)
-            found = await world.until(lambda samples: samples.error or not samples.pods)
-            if sentence is not None:
-                assert sentence in (found.error or "")
-            # A pod is gone, or has its last sample: no value of it ever falls.
-            assert all(point.value == before.value for point in found.pods.values())
-            proxy.falsify = None
-            await world.until(lambda samples: samples.pods and not samples.error)
-
-
-class TestLanguage:
-    """The expressions of `test_promql` against Prometheus' own parser."""
-
-    @pytest.mark.parametrize("text", [each[0] for each in PUBLIC], ids=[each[0][:40] for each in PUBLIC])
-    def test_the_selectors_are_those_that_prometheus_finds(self, real: RealPrometheus, text: str) -> None:
-        expected = list(_selectors(_parsed(real, text)))
-        present = [one for one in expected if not one[2]] or expected
-        found = parse_inputs(text).selectors
-        read = [_canonical(next(_selectors(_parsed(real, one.base + one.shift)))[0]) for one in found]
-        assert set(read) == {_canonical(selector) for selector, _, _ in present}
-        for name, one in zip(read, found, strict=True):
-            assert one.ranged in {ranged for selector, ranged, _ in present if _canonical(selector) == name}
-
-    @pytest.mark.parametrize("text", [each[0] for each in PUBLIC], ids=[each[0][:40] for each in PUBLIC])
-    def test_its_questions_are_promql(self, real: RealPrometheus, text: str) -> None:
-        inputs, labels = parse_inputs(text), ("namespace", "k8s.pod")
-        _parsed(real, question(text, inputs, labels))
-        names = {number: ["web-0", "web.1"] for number in range(len(inputs.selectors))}
-        if names:
-            _parsed(real, ended_question(inputs, labels, 90, names))
+@pytest.mark.parametrize("text", [each[0] for each in PUBLIC], ids=[each[0][:40] for each in PUBLIC])
+def test_the_selectors_are_those_that_prometheus_finds_and_the_questions_are_promql(
+    real: RealPrometheus, text: str
+) -> None:
+    expected = list(_selectors(_parsed(real, text)))
+    present = [one for one in expected if not one[2]] or expected
+    found = parse_inputs(text).selectors
+    read = [_canonical(next(_selectors(_parsed(real, one.base + one.shift)))[0]) for one in found]
+    assert set(read) == {_canonical(selector) for selector, _, _ in present}
+    for name, one in zip(read, found, strict=True):
+        assert one.ranged in {ranged for selector, ranged, _ in present if _canonical(selector) == name}
+    inputs, labels = parse_inputs(text), ("namespace", "k8s.pod")
+    _parsed(real, question(text, inputs, labels))
+    if found:
+        _parsed(real, ended_question(inputs, labels, 90, range(len(found))))
 
 
 def _parsed(real: RealPrometheus, text: str) -> dict[str, Any]:
