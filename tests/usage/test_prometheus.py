@@ -1,7 +1,6 @@
 """Who asks what how often: one question for all who share it, pauses, reloads, and what stays known."""
 
 import asyncio
-import json
 import random
 from collections.abc import AsyncIterator, Iterable
 from typing import Any
@@ -15,7 +14,7 @@ from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.usage.promql import INPUT_LABEL
 from adapter.usage.query_catalog import WorkloadQuery
-from tests.usage.fakes import NOW, Changes, FakePrometheus, Source, always, named, raw, vector
+from tests.usage.fakes import NOW, Changes, FakePrometheus, Source, always, named, vector
 from tests.waiting import eventually
 
 RPS = "sum by (namespace, pod) (rate(http_requests_total[1m]))"
@@ -79,22 +78,6 @@ class TestSamples:
         assert "count_over_time(http_requests_total[60000ms])" in form["query"]
         assert (form["lookback_delta"], "time" in form) == ("90.000", False)
 
-    async def test_the_times_of_ended_series_are_asked_of_the_same_moment(self, fake: FakePrometheus) -> None:
-        async def ended(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
-            if "max_over_time(timestamp(" in form["query"]:
-                return vector(({**B, INPUT_LABEL: "time0"}, str(NOW - 40)))
-            answer = await fake.by_rows(request, form)
-            document = json.loads(answer.body)  # type: ignore[attr-defined]
-            lost = {**B, INPUT_LABEL: "time0"}
-            document["data"]["result"] = [one for one in document["data"]["result"] if one["metric"] != lost]
-            return raw(document)
-
-        fake.handler = ended
-        world = await polled(fake, rps(interval_seconds=60), wanted=[OTHER])
-        _, more = fake.asked
-        assert (more["time"], more["lookback_delta"]) == (f"{NOW:.3f}", "90.000")
-        assert world.of(OTHER).pods["b"].at == NOW - 40
-
     async def test_a_faulty_query_is_an_error_without_a_request(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[named("bad", "x{")])
         faults = {
@@ -114,29 +97,6 @@ class TestSamples:
         inline = WorkloadQuery(Query(prom_ql='x{n="$namespace"}', server="main"), "shop", "web")
         world = await polled(fake, inline=True, wanted=[inline])
         assert world.of(inline).pods == {"a": Point(NOW - 5, 7 * NANO)}
-
-    @pytest.mark.parametrize(
-        ("refused", "sentence"),
-        [
-            (
-                "timestamp(",
-                "the times and numbers of its samples cannot be had (name one metric in each selector): HTTP 422",
-            ),
-            ("http_requests_total", "HTTP 422: the query is rejected (execution)"),
-        ],
-    )
-    async def test_a_refused_question_says_which_part_is_refused(
-        self, fake: FakePrometheus, refused: str, sentence: str
-    ) -> None:
-        async def refuse(request: web.Request, form: dict[str, str]) -> web.StreamResponse:
-            if refused in form["query"]:
-                return raw({"status": "error", "errorType": "execution", "error": "same labelset"}, 422)
-            return await fake.by_rows(request, form)
-
-        fake.handler = refuse
-        found = (await polled(fake, rps())).of(SHOP)
-        assert (found.error or "").startswith(f"Prometheus main: {sentence}")
-        assert found.pods == {}
 
     async def test_a_date_ahead_of_its_answer_stays_through_a_failure(self, fake: FakePrometheus) -> None:
         """A server whose clock is ahead, and that is frozen: its samples must not be new after each failed poll."""
