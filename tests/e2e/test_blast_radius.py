@@ -1,28 +1,23 @@
-"""Isolation of faults: the loss of one kind of target, or of one right, affects only the policies that need it."""
+"""Isolation of faults: the loss of one kind of target, or of one right, affects only the policies that need it.
 
-import copy
+The targets of a custom kind have scale paths of their own.
+"""
+
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from lab.harness import objects
-from lab.harness.adapter import MANIFESTS, NAMESPACE
-from lab.harness.client import condition_true
+from lab.harness.adapter import NAMESPACE, AdapterProcess, established, manifests
 from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Page, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import Laws, MakeAdapter, MakeCompanion
 from tests.e2e.kit import CALM, Load, condition, prometheus_settings, query_watermarks, status, wait_finding
 
-SCALE = {
-    "specReplicasPath": ".spec.replicas",
-    "statusReplicasPath": ".status.replicas",
-    "labelSelectorPath": ".status.podsBy",
-}
 ACCOUNT = "apart"
 """A service account with a separate role for the right to see pods."""
 PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
@@ -36,56 +31,50 @@ def silent_seconds(laws: Laws) -> float:
     return laws.watch + laws.confirmed + 30
 
 
-class Kind:
-    """A custom kind with a scale subresource, and the right to see its objects."""
+class Widgets:
+    """A custom kind with scale paths of its own, and the right to see its objects."""
 
-    def __init__(self, workloads: Workloads, plural: str) -> None:
-        self.workloads, self.client, self.plural = workloads, workloads.client, plural
+    def __init__(self, workloads: Workloads) -> None:
+        self.workloads, self.client = workloads, workloads.client
         self.group = f"{workloads.namespace}.example.com"
-        self.kind = plural.removesuffix("s").capitalize()
-        self.resource = f"{plural}.{self.group}"
-        self.definition = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{self.resource}"
-
-    def define(self) -> None:
-        schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-        version = {
-            "name": "v1",
-            "served": True,
-            "storage": True,
-            "schema": {"openAPIV3Schema": schema},
-            "subresources": {"status": {}, "scale": SCALE},
+        self.resource = f"widgets.{self.group}"
+        self.thing = f"/apis/{self.group}/v1/namespaces/{workloads.namespace}/widgets/thing"
+        scale = {
+            "specReplicasPath": ".spec.size.wanted",
+            "statusReplicasPath": ".status.size.seen",
+            "labelSelectorPath": ".status.podsBy",
         }
-        spec = {
-            "group": self.group,
-            "scope": "Namespaced",
-            "names": {"kind": self.kind, "plural": self.plural, "singular": self.plural.removesuffix("s")},
-            "versions": [version],
+        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+        served = {"name": "v1", "served": True, "storage": True, "schema": schema}
+        self.definition = {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {"name": self.resource},
+            "spec": {
+                "group": self.group,
+                "scope": "Namespaced",
+                "names": {"kind": "Widget", "plural": "widgets"},
+                "versions": [{**served, "subresources": {"status": {}, "scale": scale}}],
+            },
         }
-        head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
-        self.client.apply({**head, "metadata": {"name": self.resource}, "spec": spec})
-        self.client.wait_for(self.definition, lambda item: condition_true(item, "Established"), 30, "established")
-
-    def remove(self) -> None:
-        self.client.delete(self.definition)
-        self.client.wait_gone(self.definition, 60)
 
     def grant(self) -> None:
         rules = [
-            {"apiGroups": [self.group], "resources": [self.plural], "verbs": ["get", "list", "watch"]},
-            {"apiGroups": [self.group], "resources": [f"{self.plural}/scale"], "verbs": ["get"]},
+            {"apiGroups": [self.group], "resources": ["widgets"], "verbs": ["get", "list", "watch"]},
+            {"apiGroups": [self.group], "resources": ["widgets/scale"], "verbs": ["get"]},
         ]
         grant(self.workloads.cluster, self.resource, rules)
 
     def revoke(self) -> None:
         revoke(self.workloads.cluster, self.resource)
 
-    def service(self, name: str) -> None:
-        """Creates an object of this kind with a policy and an HPA; its pods are those of a Deployment of that name."""
-        self.workloads.client.create(self.workloads.item(f"{self.group}/v1", self.kind, name, {"replicas": 5}))
-        path = f"/apis/{self.group}/v1/namespaces/{self.workloads.namespace}/{self.plural}/{name}"
-        self.client.patch_status(path, {"replicas": 5, "podsBy": f"app={name}"})
-        self.workloads.policy(name, [query_watermarks("load", "100", "40")])
-        self.workloads.hpa(name, target=(f"{self.group}/v1", self.kind, name), behavior=CALM)
+    def create(self) -> None:
+        """Creates `thing` with a policy and an HPA; its pods are those of a Deployment of that name."""
+        version = f"{self.group}/v1"
+        self.client.create(self.workloads.item(version, "Widget", "thing", {"size": {"wanted": 5}}))
+        self.client.patch_status(self.thing, {"size": {"seen": 5}, "podsBy": "app=thing"})
+        self.workloads.policy("thing", [query_watermarks("load", "100", "40")])
+        self.workloads.hpa("thing", target=(version, "Widget", "thing"), behavior=CALM)
 
 
 def grant(cluster: ControlPlane, name: str, rules: list[dict[str, Any]], namespace: str = "") -> None:
@@ -127,7 +116,7 @@ class Scene:
     def wait_count(self, name: str, count: str, seconds: float = 60) -> None:
         until(lambda: self.asked(name) == count, seconds, lambda: f"{name} is answered {self.asked(name)}")
 
-    def hold(self, name: str, answer: str, seconds: float, done: Callable[[], bool] = lambda: False) -> None:
+    def hold(self, name: str, answer: str, seconds: float, done: Callable[[], bool]) -> None:
         """Asserts that a policy's answer stays the same for `seconds` or until `done`."""
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not done():
@@ -141,52 +130,24 @@ def scene(workloads: Workloads, load: Load) -> Scene:
 
 
 @pytest.fixture
-def kind(workloads: Workloads) -> Iterator[Kind]:
-    kind = Kind(workloads, "widgets")
-    kind.define()
-    kind.grant()
-    yield kind
-    kind.revoke()
-    kind.client.delete(kind.definition)
+def other(control_plane: ControlPlane, namespace: str, shared_exporter: Exporter) -> Iterator[Scene]:
+    """A scene in a second namespace."""
+    page, elsewhere = Page(), Workloads(control_plane, f"{namespace}-elsewhere")
+    elsewhere.make_namespace()
+    shared_exporter.parts.append(page)
+    yield Scene(elsewhere, Load(page, elsewhere))
+    shared_exporter.parts.remove(page)
+    elsewhere.remove_namespace()
 
 
-def test_a_revoked_right_on_one_kind_is_named_only_to_its_own_policies(
-    make_adapter: MakeAdapter,
-    make_companion: MakeCompanion,
-    scene: Scene,
-    kind: Kind,
-    shared_prometheus: Prometheus,
-    laws: Laws,
-) -> None:
-    adapter = make_adapter(laws.over(prometheus_settings(shared_prometheus)), command=laws.run("serve"))
-    companion = make_companion(laws.over(prometheus_settings(shared_prometheus)), command=laws.run("companion"))
-    scene.web()
-    scene.workloads.deployment("thing", 5)
-    scene.load.each("thing", 150)
-    kind.service("thing")
-    scene.wait_count("web", "8")
-    scene.wait_count("thing", "8")
-    for name in ("web", "thing"):
-        wait_finding(scene.workloads, "Ready", "Decided", name=name)
-    kind.revoke()
-    says = f'resource "widgets" in API group "{kind.group}"'
-    scene.hold("web", "8", silent_seconds(laws), lambda: says in scene.asked("thing"))
-    assert "has shown no life since" in scene.wait_asked("thing", says)
-    scene.workloads.wait_condition("thing", "ScalingActive", status="False", contains=says)
-    told = wait_finding(scene.workloads, "InputsFresh", "WatchSilent", name="thing", seconds=silent_seconds(laws))
-    assert says in told["message"]
-    assert condition(scene.workloads, "Ready", "thing")["reason"] == "WatchSilent"
-    said = status(scene.workloads, "thing")
-    assert (said["verdict"], said.get("desired"), said.get("current")) == ("Error", None, None)
-    scene.load.each("web", 100)
-    scene.wait_count("web", "5")
-    until(lambda: status(scene.workloads, "web").get("desired") == 5, 60, companion.logs)
-    assert condition(scene.workloads, "Ready", "web")["reason"] == "Decided"
-    assert adapter.get("/readyz").status == 200
-    assert adapter.metric(f'effective_load_watch_stale{{resource="{kind.resource}"}}') == 1
-    kind.grant()
-    scene.wait_count("thing", "8")
-    wait_finding(scene.workloads, "InputsFresh", "SamplesFresh", name="thing")
+@pytest.fixture
+def widgets(other: Scene) -> Iterator[Widgets]:
+    made = Widgets(other.workloads)
+    established(other.workloads.cluster, made.definition)
+    made.grant()
+    yield made
+    made.revoke()
+    made.client.delete(made.definition)
 
 
 @pytest.fixture
@@ -194,11 +155,8 @@ def apart(control_plane: ControlPlane) -> Iterator[Path]:
     """A kubeconfig for server and companion, whose right to see pods has a role of its own, `apart-pods`."""
     control_plane.client.apply(objects.namespace(NAMESPACE))
     kubeconfig = control_plane.kubeconfig_with_token(control_plane.token(NAMESPACE, ACCOUNT), "kubeconfig-apart")
-    rules: list[dict[str, Any]] = []
-    for path in sorted(MANIFESTS.rglob("*rbac.yaml")):
-        if {"base", "companion", "companion-status", "companion-events"} & set(path.parts):
-            for item in yaml.safe_load_all(path.read_text()):
-                rules += copy.deepcopy(item.get("rules", [])) if item["kind"] in {"ClusterRole", "Role"} else []
+    folders = ("base", *(f"components/companion{part}" for part in ("", "-status", "-events")))
+    rules = [rule for role in manifests("ClusterRole", "Role", folders=folders) for rule in role["rules"]]
     for rule in rules:
         rule.pop("resourceNames", None)
     rest = [rule for rule in rules if rule != PODS]
@@ -215,55 +173,67 @@ def apart(control_plane: ControlPlane) -> Iterator[Path]:
         revoke(control_plane, f"apart-{name}")
 
 
-@pytest.fixture
-def elsewhere(control_plane: ControlPlane, namespace: str) -> Iterator[Workloads]:
-    """Workloads in a second namespace."""
-    made = Workloads(control_plane, f"{namespace}-elsewhere")
-    made.make_namespace()
-    yield made
-    made.remove_namespace()
-
-
-def test_a_watch_that_one_namespace_refuses_is_an_error_only_there(
+def test_revoked_rights_are_errors_only_of_the_policies_that_need_them(
     make_adapter: MakeAdapter,
+    make_companion: MakeCompanion,
     scene: Scene,
-    elsewhere: Workloads,
-    shared_exporter: Exporter,
+    other: Scene,
+    widgets: Widgets,
     shared_prometheus: Prometheus,
     apart: Path,
     laws: Laws,
 ) -> None:
-    resource = "pods"
-    cluster, right, here = scene.workloads.cluster, f"apart-{resource}", scene.workloads.namespace
-    revoke(cluster, right)
+    """The pods of one namespace, and a kind of target in the other, cannot be watched any more."""
+    cluster, here, elsewhere = scene.workloads.cluster, scene.workloads.namespace, other.workloads
+    revoke(cluster, "apart-pods")
     for namespace in (here, elsewhere.namespace):
-        grant(cluster, right, [PODS], namespace)
+        grant(cluster, "apart-pods", [PODS], namespace)
     namespaces = {"kubernetes": {"namespaces": [here, elsewhere.namespace]}}
-    settings = prometheus_settings(shared_prometheus) | namespaces
-    adapter = make_adapter(laws.over(settings), command=laws.run("serve"), kubeconfig=apart, external=False)
-    page = Page()
-    shared_exporter.parts.append(page)
-    other = Scene(elsewhere, Load(page, elsewhere))
-    for one in (scene, other):
-        one.web()
-    for one in (scene, other):
-        one.wait_count("web", "8")
-    revoke(cluster, right, here)
-    says = f"the watch of {resource} in namespace {here} has shown no life since"
-    other.hold("web", "8", silent_seconds(laws), lambda: says in scene.asked("web"))
-    scene.wait_asked("web", says)
-    scene.workloads.wait_condition("web", "ScalingActive", status="False", contains=says)
+    settings = laws.over(prometheus_settings(shared_prometheus) | namespaces)
+    adapter = make_adapter(settings, command=laws.run("serve"), kubeconfig=apart, external=False)
+    companion = make_companion(settings, command=laws.run("companion"), kubeconfig=apart)
+    scene.web()
+    other.web()
+    elsewhere.deployment("thing", 5)
+    other.load.each("thing", 150)
+    widgets.create()
+    for one, name in ((scene, "web"), (other, "web"), (other, "thing")):
+        one.wait_count(name, "8")
+    for name in ("web", "thing"):
+        wait_finding(elsewhere, "Ready", "Decided", name=name)
+    revoke(cluster, "apart-pods", here)
+    widgets.revoke()
+    pods = f"the watch of pods in namespace {here} has shown no life since"
+    kind = f'resource "widgets" in API group "{widgets.group}"'
+    silent = silent_seconds(laws)
+    other.hold("web", "8", silent, lambda: pods in scene.asked("web") and kind in other.asked("thing"))
+    scene.wait_asked("web", pods)
+    assert "has shown no life since" in other.wait_asked("thing", kind)
+    scene.workloads.wait_condition("web", "ScalingActive", status="False", contains=pods)
+    elsewhere.wait_condition("thing", "ScalingActive", status="False", contains=kind)
+    told = wait_finding(elsewhere, "InputsFresh", "WatchSilent", name="thing", seconds=silent)
+    assert kind in told["message"]
+    assert condition(elsewhere, "Ready", "thing")["reason"] == "WatchSilent"
+    said = status(elsewhere, "thing")
+    assert (said["verdict"], said.get("desired"), said.get("current")) == ("Error", None, None)
     other.load.each("web", 100)
     other.wait_count("web", "5")
-    other.workloads.scale("web", 7)
-    other.workloads.wait_ready("web", 7)
+    until(lambda: status(elsewhere, "web").get("desired") == 5, 60, companion.logs)
+    assert condition(elsewhere, "Ready", "web")["reason"] == "Decided"
+    elsewhere.scale("web", 7)
+    elsewhere.wait_ready("web", 7)
     other.load.each("web", 150)
     other.wait_count("web", "11")
     assert adapter.get("/readyz").status == 200
-    assert adapter.metric(f'effective_load_watch_stale{{resource="{resource}"}}') == 1
-    grant(cluster, right, [PODS], here)
+    for resource, watches in {"pods": 1, widgets.resource: 2}.items():  # a watch for each namespace
+        assert adapter.metric(f'effective_load_watch_stale{{resource="{resource}"}}') == watches
+    grant(cluster, "apart-pods", [PODS], here)
+    widgets.grant()
     scene.wait_count("web", "8")
-    shared_exporter.parts.remove(page)
+    other.wait_count("thing", "8")
+    wait_finding(elsewhere, "InputsFresh", "SamplesFresh", name="thing")
+    elsewhere.client.patch(elsewhere.hpa_path("thing"), {"spec": {"behavior": {"scaleUp": {"selectPolicy": "Max"}}}})
+    elsewhere.client.wait_for(widgets.thing, lambda item: item["spec"]["size"]["wanted"] == 8, 30, "the widget at 8")
 
 
 def test_processes_that_start_without_a_right_name_it_until_granted(
@@ -295,7 +265,7 @@ def test_processes_that_start_without_a_right_name_it_until_granted(
     until(lambda: adapter.get("/readyz").status == 200, 30, adapter.logs)
 
 
-def _readyz(adapter: Any) -> str:
+def _readyz(adapter: AdapterProcess) -> str:
     try:
         return str(adapter.get("/readyz?verbose").text)
     except OSError:

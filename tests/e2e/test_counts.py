@@ -1,9 +1,18 @@
-"""The stock HPA sets exactly the count that two watermarks ask for."""
+"""The stock HPA sets exactly the count that two watermarks ask for, by every form of its metric."""
 
 import pytest
 
 from lab.harness import binaries
-from lab.harness.workloads import Workloads, cpu_watermarks, memory_watermarks, pods_metric, until
+from lab.harness.workloads import (
+    Workloads,
+    cpu_watermarks,
+    external_metric,
+    memory_watermarks,
+    pods_metric,
+    policy_metric,
+    target_metric,
+    until,
+)
 from tests.e2e.kit import PULLED_OUT, Load, query_watermarks
 
 pytestmark = [pytest.mark.versions, pytest.mark.usefixtures("adapter")]
@@ -27,6 +36,25 @@ def test_cpu_and_memory_set_the_count_up_and_down_and_keep_it_inside(workloads: 
     until(lambda: workloads.asked("even") == "7", 30, lambda: workloads.asked("even"))
     workloads.hold_replicas("even", 7, syncs=1)
     assert workloads.rescaled("even") == []
+
+
+def test_policy_target_and_external_form_set_the_same_count(workloads: Workloads, load: Load) -> None:
+    forms = {
+        "policy": policy_metric("policy"),
+        "target": target_metric("Deployment", "target"),
+        "external": external_metric("external"),
+    }
+    for name in forms:
+        load.queue(name, 800)
+        workloads.deployment(name, 5, wait=False)
+    for name, metric in forms.items():
+        workloads.wait_ready(name, 5)
+        workloads.policy(name, [query_watermarks("queue", "100", "40")])
+        workloads.hpa(name, metrics=[metric])
+    for name in forms:
+        workloads.wait_replicas(name, 8)
+    for name in forms:
+        workloads.hold_replicas(name, 8, syncs=1)
 
 
 @pytest.mark.skipif(not binaries.HPA_TOLERANCE, reason="its HPA holds steps within 10 %")
