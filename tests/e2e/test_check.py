@@ -67,42 +67,18 @@ def serve(workloads: Workloads, *, pods: int = 2, **policy: Any) -> None:
     workloads.hpa("web", **({"behavior": CALM} if exact else {}))
 
 
-def test_an_hpa_that_ignores_the_metric_is_the_one_error(
-    adapter: AdapterProcess, workloads: Workloads, check: Check
+def test_a_missing_role_a_wrong_hpa_and_a_stopped_adapter_are_the_one_error_in_turn(
+    adapter: AdapterProcess, control_plane: ControlPlane, workloads: Workloads, check: Check
 ) -> None:
     serve(workloads)
     workloads.wait_condition("web", "ScalingActive")
     assert check.errors() == []
     assert "Freshness" in check.explain()
-    workloads.client.patch(workloads.hpa_path("web"), {"spec": {"metrics": [resource_metric("cpu", average="1")]}})
-    until(lambda: "it does not ask for this policy's count" in check.explain(), 60, adapter.logs)
-    first, *_ = check.errors()
-    assert first == "error: HPA web does not ask for desired_replicas of policy web"
-
-
-def test_a_stopped_adapter_is_the_one_error(adapter: AdapterProcess, workloads: Workloads, check: Check) -> None:
-    serve(workloads)
-    adapter.stop()
-    until(lambda: any("is not available" in one for one in check.errors()), 60, adapter.logs)
-    found = check()
-    assert {about.split()[0] for about, lines in found.items() if any("error:" in one for one in lines)} == {
-        "APIService"
-    }
-    assert found["not checked yet"] == [
-        "skipped: sources, registries, policies and HPAs; fix the errors of installation first"
-    ]
-    assert "`effective-load check` finds the cause" in check.explain()
-
-
-def test_a_missing_role_is_the_one_error(
-    adapter: AdapterProcess, control_plane: ControlPlane, workloads: Workloads, check: Check
-) -> None:
-    (binding,) = [
+    [binding] = [
         one
         for one in documents(MANIFESTS / "base" / "rbac.yaml")
         if (one["kind"], one["metadata"]["name"]) == ("ClusterRoleBinding", "effective-load-scales")
     ]
-    serve(workloads)
     control_plane.client.delete(binding)
     try:
         until(lambda: bool(check.errors()), 30, adapter.logs)
@@ -113,6 +89,21 @@ def test_a_missing_role_is_the_one_error(
     assert lack.startswith("error: it may not get deployments/scale.apps, get statefulsets/scale.apps, ")
     assert lack.endswith("apply effective-load-scales and its binding (manifests/base/rbac.yaml)")
     assert "rights" not in found["not checked yet"][0].partition(";")[0]
+
+    until(lambda: not check.errors(), 30, adapter.logs)
+    workloads.client.patch(workloads.hpa_path("web"), {"spec": {"metrics": [resource_metric("cpu", average="1")]}})
+    until(lambda: "it does not ask for this policy's count" in check.explain(), 60, adapter.logs)
+    first, *_ = check.errors()
+    assert first == "error: HPA web does not ask for desired_replicas of policy web"
+
+    adapter.stop()
+    until(lambda: any("is not available" in one for one in check.errors()), 60, adapter.logs)
+    found = check()
+    failing = {about.split()[0] for about, lines in found.items() if any("error:" in one for one in lines)}
+    assert failing == {"APIService"}
+    skipped = "skipped: sources, registries, policies and HPAs; fix the errors of installation first"
+    assert found["not checked yet"] == [skipped]
+    assert "`effective-load check` finds the cause" in check.explain()
 
 
 def test_a_wrong_service_name_and_unmatched_pods_are_the_errors(
