@@ -27,11 +27,8 @@ def _not_a_number(answer: Any) -> Any:
 FAULTS: dict[str, Callable[[Any], Any]] = {
     "every second pod is not there": _some,
     "nor behind a warning": lambda answer: _some(answer, warnings=["a store does not answer"]),
-    "nor in a part of the answer": lambda answer: _some(answer, isPartial=True),
     "NaN": _not_a_number,
     "5xx": lambda _: HTTPStatus.BAD_GATEWAY,
-    "an error": lambda _: {"status": "error", "errorType": "internal", "error": "no"},
-    "another service": lambda _: {"kind": "PodList", "items": []},
     "32 MiB": lambda answer: {**answer, "infos": ["x" * (33 << 20)]},
     "nothing": lambda answer: {**answer, "data": {**answer["data"], "result": []}},
 }

@@ -65,13 +65,14 @@ def test_a_cooldown_is_kept_by_an_adapter_started_during_it(
 def test_the_fallback_applies_once_the_error_has_lasted(
     make_adapter: MakeAdapter, workloads: Workloads, exporter: Exporter, prometheus: Prometheus
 ) -> None:
-    make_adapter(prometheus_settings(prometheus))
+    settings = prometheus_settings(prometheus)
+    settings["prometheus"]["queries"][0]["maxAgeSeconds"] = 5
+    make_adapter(settings)
     workloads.deployment("web", 2)
     Load(exporter, workloads).each("web", 0.8)
     after = 8
-    workloads.policy(
-        "web", [query_watermarks("load", "1200m", "400m")], fallback={"afterSeconds": after, "replicas": 5}
-    )
+    fallback = {"afterSeconds": after, "replicas": 5}
+    workloads.policy("web", [query_watermarks("load", "1200m", "400m")], fallback=fallback)
     workloads.hpa("web")
     workloads.wait_condition("web", "ScalingActive")
     prometheus.kill()

@@ -30,7 +30,7 @@ SLOWLY = {
     for way in ("scaleUp", "scaleDown")
 }
 """The behavior of an HPA that changes the count by two pods in three seconds, so that a test can interrupt it."""
-TRUSTED_SECONDS = 3
+TRUSTED_SECONDS = 2
 _SHORTENED = f"from adapter.load import states; states.ABSENCE_TRUSTED_SECONDS = {TRUSTED_SECONDS}.0"
 FORGETFUL = ("-c", f"{_SHORTENED}; from adapter.cli import main; raise SystemExit(main())", "serve")
 """An adapter to which an answer of a few seconds is as old as one of five minutes to others: with SOON, an outage of
@@ -162,12 +162,12 @@ def test_a_registry_that_is_down_for_ten_minutes_delays_neither_a_rise_nor_a_fal
     old = set(service.workloads.pod_names("web"))
     service.workloads.hold_replicas("web", PODS, syncs=1)
     consul.kill()
-    service.workloads.hold_replicas("web", PODS, 2 * TRUSTED_SECONDS)
+    service.workloads.hold_replicas("web", PODS, 1.5 * TRUSTED_SECONDS)
     service.idle = _Others(old)
     service.demand = 15.0
     service.workloads.wait_replicas("web", 13)
     service.workloads.wait_ready("web", 13)
-    service.workloads.hold_replicas("web", 13, 3)
+    service.workloads.hold_replicas("web", 13, syncs=2)
     consul.resume()
     register()
     service.idle = set()
@@ -175,7 +175,7 @@ def test_a_registry_that_is_down_for_ten_minutes_delays_neither_a_rise_nor_a_fal
     serving = f"effective_load_policy_pods{{{labels}}}"
     until(lambda: adapter.metric(serving) == 13, 30, lambda: f"{adapter.metric(serving)} of 13 pods serve", 0.2)
     consul.kill()
-    service.workloads.hold_replicas("web", 13, 2 * TRUSTED_SECONDS)
+    service.workloads.hold_replicas("web", 13, 1.5 * TRUSTED_SECONDS)
     with Course(service.workloads) as course:
         service.demand = 2.6
         service.workloads.wait_replicas("web", 6)  # 2.6 / 0.4

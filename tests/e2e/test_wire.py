@@ -94,13 +94,6 @@ def test_a_metric_selector_chooses_the_series(service: Workloads) -> None:
     assert service.client.raw(f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/{path}?{asked}").status == 404
 
 
-@pytest.mark.parametrize("selector", ["policy=web", "policy in (web)", "policy,policy!=other", "policy notin (x, y)"])
-def test_an_external_metric_is_found_by_the_full_grammar(service: Workloads, selector: str) -> None:
-    path = f"{EXTERNAL}/namespaces/{NAMESPACE}/desired_replicas?{query({'labelSelector': selector})}"
-    [item] = service.client.get(path)["items"]
-    assert milli(item) == 4000
-
-
 def test_the_error_of_an_unknown_metric_names_the_known_ones(service: Workloads) -> None:
     answer = service.client.raw(f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/{POLICY}/web/effective_rps")
     assert answer.status == 404
@@ -138,12 +131,14 @@ def test_nobody_but_the_front_proxy_is_answered(
     assert status in {0, 401}
 
 
-def test_encoded_stars_and_pluses_arrive_as_they_were_meant(
+def test_selectors_of_external_metrics_and_encoded_stars_and_pluses_arrive_as_they_were_meant(
     service: Workloads, control_plane: ControlPlane, adapter: AdapterProcess
 ) -> None:
     hpa = control_plane.as_aggregator(adapter.port, HPA_USER, "system:authenticated")
-    asked = query({"labelSelector": "policy in (web),policy"}).replace("%20", "+")
-    assert hpa.raw(f"{EXTERNAL}/namespaces/{NAMESPACE}/desired_replicas?{asked}").status == 200
+    for selector in ("policy=web", "policy in (web),policy!=other", "policy, policy notin (x, y)"):
+        asked = query({"labelSelector": selector}).replace("%20", "+")
+        [item] = hpa.get(f"{EXTERNAL}/namespaces/{NAMESPACE}/desired_replicas?{asked}")["items"]
+        assert milli(item) == 4000
     for star in ("%2A", "*"):
         answer = hpa.raw(f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/pods/{star}/absent")
         assert (answer.status, "absent has no value on pods" in answer.text) == (404, True)
