@@ -34,31 +34,6 @@ def reader(control_plane: ControlPlane, workloads: Workloads) -> Path:
     return control_plane.kubeconfig_for("amy")
 
 
-class Explain:
-    """Runs a command line of a person."""
-
-    def __init__(self, kubeconfig: Path, namespace: str) -> None:
-        self.kubeconfig = kubeconfig
-        self._environment = {
-            **os.environ,
-            "KUBECONFIG": str(kubeconfig),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        }
-        self.namespace = namespace
-
-    def run(self, *command: str | Path) -> tuple[int, str]:
-        done = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False, timeout=60)
-        return done.returncode, done.stdout + done.stderr
-
-    def __call__(self, *more: str) -> tuple[int, str]:
-        return command("explain", f"{self.namespace}/web", "--kubeconfig", self.kubeconfig, *more)
-
-    def decision(self) -> dict[str, Any]:
-        status, text = self("--save", "-")
-        assert status == 0, text
-        return decision_json(read_document(text))
-
-
 @pytest.fixture
 def scaled(adapter: AdapterProcess, workloads: Workloads, load: Load) -> None:
     """A service of four pods, one of which is pulled out, that its HPA scales."""
@@ -81,9 +56,15 @@ def scaled(adapter: AdapterProcess, workloads: Workloads, load: Load) -> None:
 def test_a_reader_sees_what_the_hpa_gets_and_saves_what_decides_the_same(
     adapter: AdapterProcess, workloads: Workloads, reader: Path, tmp_path: Path
 ) -> None:
-    explain = Explain(reader, workloads.namespace)
-    until(lambda: explain.decision()["counts"].get("pulledOut") == 1, 60, adapter.logs)
-    _, page = explain()
+    explain = ("explain", f"{workloads.namespace}/web", "--kubeconfig", reader)
+
+    def decision() -> dict[str, Any]:
+        status, text = command(*explain, "--save", "-")
+        assert status == 0, text
+        return decision_json(read_document(text))
+
+    until(lambda: decision()["counts"].get("pulledOut") == 1, 60, adapter.logs)
+    _, page = command(*explain)
     assert "What is missing" not in page
     value = workloads.client.get(FIGURE.format(workloads.namespace))["items"][0]["value"]
     assert f"served as {value}" in page
@@ -91,40 +72,16 @@ def test_a_reader_sees_what_the_hpa_gets_and_saves_what_decides_the_same(
     assert "ScalingActive True" in page
     file = tmp_path / "web.json"
     kubectl = binaries.path_of("kubectl")
-    plugin = (kubectl, "effective-load", "explain", "web", "-n", workloads.namespace)
+    plugin = (kubectl, "effective-load", "explain", "web", "-n", workloads.namespace, "--save", file)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "KUBECONFIG": str(reader), "PATH": path}
 
     def decides_the_same() -> bool:  # between two looks there may be new samples
-        seen = explain.decision()
-        assert explain.run(*plugin, "--save", str(file))[0] == 0
+        seen = decision()
+        subprocess.run(plugin, env=environment, capture_output=True, check=True, timeout=60)
         again = decision_json(read_document(file.read_text()))
         loads = re.compile(r"\b[0-9]+m\b")
         said, saved = (loads.sub("…", "\n".join(one["explanation"])) for one in (seen, again))
         return (said, seen["desiredReplicas"]) == (saved, again["desiredReplicas"])
 
     until(decides_the_same, 60, file.read_text)
-
-
-def test_a_refused_policy_is_explained_by_its_fault(
-    adapter: AdapterProcess, workloads: Workloads, reader: Path
-) -> None:
-    explain = Explain(reader, workloads.namespace)
-    workloads.deployment("web", 2)
-    workloads.policy("web", [query_watermarks("load", "1200m", "400m")])
-    workloads.hpa("web")
-    path = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies/web"
-    workloads.client.patch(path, {"metadata": {"annotations": {"effective-load.io/hold-until": "tomorrow"}}})
-    workloads.wait_condition("web", "ScalingActive", status="False", contains="hold-until")
-    status, text = explain()
-    assert status == 3, text
-    assert "the server has no decision, and HPAs get this error: 422 Invalid: " in text
-    assert "hold-until" in text
-
-
-def test_a_stranger_is_told_which_right_is_missing(
-    adapter: AdapterProcess, control_plane: ControlPlane, workloads: Workloads
-) -> None:
-    stranger = Explain(control_plane.kubeconfig_for("bob"), workloads.namespace)
-    status, text = stranger.run("effective-load", "explain", f"{workloads.namespace}/web")
-    assert status == 1
-    assert "missing: the right to get watermarkpolicies.effective-load.io/decision" in text
-    assert "--clusterrole=effective-load-metrics-reader" in text
