@@ -306,14 +306,12 @@ def _registry_trouble(inputs: AssessmentInputs, groups: PodGroups) -> str:
     is_known = any(inputs.memory.pod(each.pod.uid).registered for each in groups.assessed)
     if roster is None or not roster.valid:
         trouble = f"{name} has not given a valid answer for {registry.service!r} yet"
-    elif now - roster.at > ABSENCE_TRUSTED_SECONDS:
+    elif now - roster.at > (ABSENCE_TRUSTED_SECONDS if error is None else SILENCE_SECONDS):
         trouble = f"{name} gave its last valid answer at {time_text(roster.at)}"
     elif ready and is_late and roster.absence_counts and not is_known:
         trouble = f"{name} lists no pod of this target: check the service name {registry.service!r}"
     elif ready and is_known and all(each.evidence == "absence" for each in ready):
         trouble = f"{name} lists no pod of this target any more"
-    elif error is not None and now - roster.at > SILENCE_SECONDS:
-        trouble = f"{name} gave its last valid answer at {time_text(roster.at)}, which counts"
     return f"{trouble}: {error}" if trouble and error is not None else trouble
 
 

@@ -88,7 +88,7 @@ class TestDistrust:
     def test_a_longer_failure_is_named_with_the_registrys_own_error(self) -> None:
         listed = roster("10.0.0.1", "10.0.0.2", at=NOW - 31, error="HTTP 403: ACL not found")
         assert self.distrust(listed) == (
-            f"registry nacos gave its last valid answer at {time_text(NOW - 31)}, which counts: HTTP 403: ACL not found"
+            f"registry nacos gave its last valid answer at {time_text(NOW - 31)}: HTTP 403: ACL not found"
         )
 
     def test_the_error_of_a_registry_that_never_answered_is_named(self) -> None:
