@@ -1,8 +1,7 @@
 """`decide`: from an assessment and the live count to the count that the policy asks for; at each request.
 
-The count moves only as far as it must to be between the lower and the upper bound of the load:
-`max(lower, min(current, upper))`. What follows the metrics may move it again: `limit_rate`, then the
-HPA's bounds.
+The count moves only as far as it must to be between the lower and the upper bound of the load: `max(lower, min(current,
+upper))`. What follows the metrics may move it again: `limit_rate`, then the HPA's bounds.
 """
 
 import math
@@ -183,7 +182,8 @@ def _upper(
             return None, HeldBy.DEPARTED
         least = step.min_pods if needs_none else max(1, step.min_pods)
         count = min(current, _rounded_up(max(least, current - step.down), multiple))
-        return (count if needs_none or current - count <= upper.spare else None), None
+        # Only the way to 0 takes the last serving pod: those left in the count have not served for long.
+        return (count if current - count <= upper.spare or (needs_none and not count) else None), None
     if upper.known is None:
         return None, None
     known = _rounded_up(upper.known, multiple)

@@ -100,6 +100,22 @@ def test_a_service_total_takes_a_step_where_its_share_is_beyond_the_limit(load: 
     assert assess_and_decide(by, same(5, None)[0], total(load))[1].desired == count
 
 
+@pytest.mark.parametrize(
+    ("serving", "unready", "least", "count"),
+    [(3, 3, 3, 6), (4, 2, 3, 3), (3, 0, 0, 0), (2, 2, 0, 4)],
+)
+def test_a_total_of_0_takes_away_the_last_serving_pod_only_on_the_way_to_0(
+    serving: int, unready: int, least: int, count: int
+) -> None:
+    """Pods that have not served for long stay in the count, and would be all that is left of it."""
+    share = replace(queue(), target=Fraction(nano("10")))
+    ill = [pod(f"ill-{i}", ready=False, ready_for=900) for i in range(unready)]
+    by = rule(Step(tolerance_unit="Percent", down=3, min_pods=least), share)
+    bounds = replace(BOUNDS, minimum=0)
+    there = [*same(serving, None)[0], *ill]
+    assert assess_and_decide(by, there, total("0"), bounds=bounds)[1].desired == count
+
+
 def test_one_assessment_takes_one_step_however_often_it_is_asked() -> None:
     """The steps are relative to the count, so each one needs samples that began after the last change of it."""
     low = samples_of({f"web-{i}": "10m" for i in range(10)})
