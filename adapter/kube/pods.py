@@ -35,6 +35,7 @@ _LONGEST = 64 * 1024
 """Bytes of labels, owners, or a container's resources or ports, and `_MOST` containers or gates. A user may write
 1.5 MB of each, which takes ten times as much memory decoded; such a pod has no labels, or no known containers."""
 _MOST = 256
+_LONGEST_REASON = 200
 _COST = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
 
 _DECODER = Decoder(WirePod)
@@ -79,6 +80,7 @@ class PodDecoder:
             if each.restart_count and each.state and each.state.running
             if (at := parse_time(each.state.running.get("startedAt"))) is not None
         )
+        scheduled = conditions.get("PodScheduled")
         gates = {
             name: name in true for each in (spec.readiness_gates or [])[:_MOST] if (name := each.get("conditionType"))
         }
@@ -108,6 +110,7 @@ class PodDecoder:
             pod_limits=resource_amounts(spec.resources.limits if spec.resources else None),
             pod_requests_in_force=resource_amounts(status.resources.requests) if status.resources else None,
             pod_limits_in_force=resource_amounts(status.resources.limits) if status.resources else None,
+            waits_for=scheduled.message[:_LONGEST_REASON] if scheduled and scheduled.status == "False" else "",
         )
 
 

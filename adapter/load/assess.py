@@ -58,9 +58,8 @@ def _of_metric(inputs: AssessmentInputs, metric: Metric, groups: PodGroups) -> t
     found = _Assessor(inputs, metric, groups)
     assessment, memory, newest = found.total() if found.is_total else found.pods()
     before, upper = found.before, assessment.upper
-    is_above = any(reading.needed is not None for reading in assessment.lower)
     is_below = upper.hold is None and (upper.bound is not None or upper.spare is not None)
-    above_since = lasting(before.above_since, newest, holds=is_above)
+    above_since = lasting(before.above_since, newest, holds=any(each.needed is not None for each in assessment.lower))
     below_since = lasting(before.below_since, newest, holds=is_below)
     if below_since is not None and newest - below_since < metric.delay.down:
         assessment = assessment._replace(upper=upper._replace(hold=HeldBy.DELAY))
@@ -100,9 +99,8 @@ class _Assessor:
         oldest = min(counted, key=lambda sample: sample.at, default=None)
         began = min([sample.at - sample.window for sample in counted], default=self.now) - source.interval
         newest = max([sample.at for sample in counted], default=self.now)
-        sums = sampled = sums_of(all_in)
-        if sums.sampled < sums.pods:
-            sampled = sums_of(sample for sample in all_in if sample.usage is not None)
+        sums = sums_of(all_in)
+        sampled = sums if sums.sampled == sums.pods else sums_of(one for one in all_in if one.usage is not None)
         assessment = self.blank._replace(
             n=sums.sampled,
             missing=sums.pods - sums.sampled,
@@ -155,8 +153,8 @@ class _Assessor:
         lasts = [departed.last.get(self.metric.name, 0) for departed in memory.left_since(began)]
         if lasts:
             gone = sum([max(known / (len(shown) or 1), Fraction(last)) for last in lasts], gone)  # D5
-        missing, first_out = [sample for sample in serving if sample.bound is None], len(unsure)
-        first_out, gaps = first_out + len(missing), 0
+        missing = [sample for sample in serving if sample.bound is None]
+        first_out, gaps = len(missing) + len(unsure), 0
         for index, sample in enumerate(chain(missing, unsure, out)):
             pod, size, is_out = sample.pod, mean if sample.sizes is None else sample.sizes.smaller, index >= first_out
             if not is_out and (sample.bound is None or pod.uid in groups.young):  # D2
@@ -231,8 +229,7 @@ class _Assessor:
             left=len(self.memory.left_since(began)),
             bounds=[Fraction(most, serving)] if serving else [],
         )
-        is_whole = found.reads_all and not found.lost
-        is_whole = is_whole and not any(groups.in_service[pod.uid] >= began for pod in all_in)
+        is_whole = found.reads_all and not (found.lost or any(groups.in_service[pod.uid] >= began for pod in all_in))
         hold = None if is_whole and found.bound is not None else HeldBy.MISSING
         is_whole = is_whole and found.bound == value
         return self.range_of(assessment, lower, loads, hold, is_whole=is_whole), after, at

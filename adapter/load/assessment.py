@@ -96,9 +96,6 @@ class Upper(NamedTuple):
     spare: int | None = None
 
 
-NO_UPPER = Upper()
-
-
 class MetricAssessment(NamedTuple):
     """One metric: its usage and the range of counts that its load allows; or its error (a sentence).
 
@@ -122,7 +119,7 @@ class MetricAssessment(NamedTuple):
     total: Total | None = None
     verdict: Verdict = Verdict.ERROR
     lower: tuple[Reading, ...] = ()
-    upper: Upper = NO_UPPER
+    upper: Upper = Upper()
     drift: Literal["High", "Low"] | None = None
     is_delayed: bool = False
     lost: int = 0
@@ -182,8 +179,7 @@ class Assessment:
     @property
     def sampled_at(self) -> float | None:
         """The time of the oldest sample behind the metrics but floors (seconds); None without samples."""
-        times = (m.sampled_at for m in self.metrics if m.sampled_at is not None and not m.floor)
-        return min(times, default=None)
+        return min((m.sampled_at for m in self.metrics if m.sampled_at is not None and not m.floor), default=None)
 
 
 class Limited(NamedTuple):

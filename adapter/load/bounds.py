@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-from adapter.load.assessment import NO_UPPER, HeldBy, Reading, Upper
+from adapter.load.assessment import HeldBy, Reading, Upper
 from adapter.load.pod_samples import PodSample
 from adapter.load.quantity import NANO
 from adapter.load.spec import Algorithm, Capacity, Metric, Policy, Strategy
@@ -130,7 +130,7 @@ def upper_of(loads: Loads, band: Band, groups: PodGroups) -> Upper:
     """The largest count that this load justifies at the low watermark."""
     known = _justified(loads.known, loads, band, groups)
     if known is None:
-        return NO_UPPER
+        return Upper()
     parts = ((loads.doubt, HeldBy.DOUBT), (loads.filled, HeldBy.MISSING), (loads.departed, HeldBy.DEPARTED))
     largest, cause = max(parts, key=lambda part: part[0])
     if loads.gaps and (band.is_absolute or band.high is None):
@@ -161,10 +161,10 @@ def step_down(loads: Loads, band: Band, groups: PodGroups, *, has_changed: bool)
     """
     bounds = loads.bounds
     if band.under is None or band.beyond is None or band.step is None or not bounds:
-        return NO_UPPER
+        return Upper()
     average = sum(bounds) / len(bounds)
     if (average if band.step.trigger == "Average" else min(bounds)) >= band.under:
-        return NO_UPPER
+        return Upper()
     if loads.gaps or groups.doubtful or has_changed:
         cause = HeldBy.MISSING if loads.gaps else HeldBy.DOUBT if groups.doubtful else HeldBy.DEPARTED
         return Upper(known=0, cause=cause)

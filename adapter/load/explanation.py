@@ -289,6 +289,7 @@ def condition_sentences(
             at_limit(policy, each.metric, [(one.sizes, one.limit) for one in each.samples[:serving]])
             for each in metrics
         ),
+        "UnreadyPodsFillReplicas": (_undersized(groups, metrics),),
         "FloorMissing": (floors and f"a floor has no answer and keeps nothing up: {floors}",),
         "ZeroUsageIgnored": (zeros and f"{zero}: fix the source, or set acceptZeroUsage: true",),
     }
@@ -345,6 +346,17 @@ def _long_doubt(inputs: AssessmentInputs, groups: PodGroups) -> str:
         f"{DOUBT_SECONDS / 60:.0f} min: {doubtful[0].reason}; check registry.service, register these pods again "
         "or replace them"
     )
+
+
+def _undersized(groups: PodGroups, metrics: Iterable[MetricAssessment]) -> str:
+    """That fewer pods serve than are needed, because others in the count do not start or turn Ready."""
+    stuck = [pod for pod in groups.idle if pod.uid not in groups.young]
+    needed = max((metric.lower[0].needed or 0 for metric in metrics if metric.lower), default=0)
+    if not stuck or needed <= len(groups.serving) + len(groups.young):
+        return ""
+    reason = next((f" ({pod.waits_for})" for pod in stuck if pod.waits_for), "")
+    idle = f"{_many(len(stuck), 'pod')} in the count did not start or turn Ready within 5 min{reason}"
+    return f"{needed} serving pods are needed, {len(groups.serving)} serve, and {idle}"
 
 
 def at_limit(policy: Policy, metric: Metric, pods: Sequence[tuple[Sizes | None, int]]) -> str:

@@ -97,9 +97,6 @@ def largest(numbers: Numbers | None) -> int:
     return max((number for _, number in numbers or ()), default=0)
 
 
-NEW_METRIC = MetricMemory()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """The memory of one policy. `assess` returns the next one; `decide` never changes it.
@@ -123,7 +120,7 @@ class Memory:
 
     def metric(self, name: str) -> MetricMemory:
         """The memory of a metric."""
-        return self.metrics.get(name, NEW_METRIC)
+        return self.metrics.get(name) or MetricMemory()
 
     def left_since(self, since: float) -> list[Departed]:
         """The pods that left since then: others carry their load now."""

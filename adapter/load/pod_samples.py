@@ -136,16 +136,15 @@ class MetricReader:
         Of a pod that serves, the newest sample is remembered; of others the largest recent one. Samples are not all of
         the same time: theirs may show that they are idle before those of others show their load.
         """
-        now = self._now
         sizes, lack, limit = self.basis(pod)
         before = self._memory.last.get(pod.uid)
-        last = before.bound if before is not None and now - before.at <= LAST_SAMPLE_SECONDS else 0
+        last = before.bound if before is not None and self._now - before.at <= LAST_SAMPLE_SECONDS else 0
         point = self._points.get(pod.name)
         if point is not None:
             value, at, window, reason = point.value, point.at, self._window, ""
         else:
             value, at, window, reason = self._measured(pod.name)
-        if not reason and now - at > self._source.max_age:
+        if not reason and self._now - at > self._source.max_age:
             reason = f"its last sample is from {time_text(at)}"
         elif not reason and value == 0 and last and not self._accepts_zero:
             reason = IGNORED_ZERO

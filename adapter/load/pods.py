@@ -74,7 +74,7 @@ class Pod:
     `gates` are the readiness gates with their status (False where the condition is missing, as for the kubelet).
     `deletion_cost`: of Ready pods the ReplicaSet controller deletes those with a lower cost first; `marked`: the
     companion set it. `endpoint_serving`: whether an EndpointSlice has the pod as serving, None where none lists it;
-    with `endpoints_silent` their watch is silent, and that is what it last said.
+    with `endpoints_silent` that is what their silent watch last said. `waits_for`: why no node takes it, if none does.
     """
 
     namespace: str
@@ -104,6 +104,7 @@ class Pod:
     pod_limits: Mapping[str, int] = field(default_factory=dict)
     pod_requests_in_force: Mapping[str, int] | None = None
     pod_limits_in_force: Mapping[str, int] | None = None
+    waits_for: str = ""
 
     @property
     def is_ready(self) -> bool:

@@ -71,12 +71,11 @@ class QuerySamples(SourceState):
     `window`: how far back (seconds) a value reaches from its time, `shortest` the shortest of its ranges (0: none).
     `behind`: how long ago its samples are because it asks for the past, such as last week's same hour (`offset`).
     `by_pod`: whether the query answers by pod; None where only an answer can tell. `unusable` says by pod what the
-    query answers in place of a number that counts.
-    `counts`: how many samples of each pod the windows of a total hold. `targets`: how many scrape targets have samples
-    that it reads, by the name of the pod in the series (else by the host of their address); of a query by pod only
-    those of pods with several.
-    `ahead`: how many seconds the total's date was ahead of the answer that brought it, whose date it has then.
-    `undefined`: the settings have no such query, server or permission, as `error` says; only a change ends that.
+    query answers in place of a number that counts. `counts`: how many samples of each pod the windows of a total hold.
+    `targets`: how many scrape targets have samples that it reads, by the name of the pod in the series (else by the
+    host of their address); of a query by pod only those of pods with several. `ahead`: how many seconds the total's
+    date was ahead of the answer that brought it, whose date it has then. `undefined`: the settings have no such query,
+    server or permission, as `error` says; only a change ends that.
     """
 
     pods: Mapping[str, Point] = field(default_factory=dict)

@@ -33,11 +33,10 @@ def schedule_windows(schedules: Iterable[Schedule], now: float) -> tuple[Window,
     Where clocks are put forward, a skipped time is the first time after the gap; where they are put back, a repeated
     time is its first occurrence. A `*` for minutes or hours follows elapsed time.
     """
-    minute = int(now) // 60
     windows = (
         Window(schedule, start, start + schedule.duration)
         for schedule in schedules
-        for start in starts(schedule.cron, schedule.zone, minute)
+        for start in starts(schedule.cron, schedule.zone, int(now) // 60)
     )
     return tuple(window for window in windows if window.end > now)
 

@@ -20,7 +20,6 @@ ABSENCE_TRUSTED_SECONDS = 300.0
 EVIDENCE_TRUSTED_SECONDS = 1800.0
 YOUNG_SECONDS = 300.0
 """A pod that does not serve may do so soon if it was created, or changed its readiness, less than this ago."""
-
 LONG_DOUBT_SECONDS = 300.0
 """A pod that has been doubtful for this long is replaced where it is taken for out."""
 _SETTLED = frozenset({"", "NewReplicaSetAvailable", "ProgressDeadlineExceeded", "DeploymentPaused"})
@@ -63,14 +62,13 @@ def classify(inputs: AssessmentInputs, listed: Mapping[str, Sequence[Instance]])
 def _by_kubernetes(pod: Pod, remembered: PodMemory) -> PodAssessment:
     """The state by the pod itself; SERVING where only a registry can say more."""
     since = pod.ready.since if pod.ready is not None else None
-    is_looping = any(container.crash_looping for container in pod.containers)
     shut = [gate for gate, is_open in pod.gates.items() if not is_open] if pod.containers_ready else []
     is_new = since is None or since <= pod.created_at or since - (pod.started_at or 0.0) <= NEVER_READY_SECONDS
     state, reason, evidence = PodState.SERVING, "Ready", ""
     if pod.deleting or pod.phase in FINISHED_PHASES:
         state = PodState.TERMINATING if pod.deleting else PodState.FINISHED
         reason = "it is being deleted" if pod.deleting else f"its phase is {pod.phase}"
-    elif is_looping:
+    elif any(container.crash_looping for container in pod.containers):
         state, reason = PodState.UNREADY, "a container crash-loops"
     elif pod.started_at is None or pod.ready is None or (pod.phase == "Pending" and not pod.is_ready):
         state, reason = PodState.STARTING, "it has not started yet"

@@ -114,6 +114,7 @@ class ConditionType(StrEnum):
         Found("RegistryDataValid"),
         Healthy(Reason.REGISTRY_ANSWERS, "the registry's answers are valid and recent", Reason.REGISTRY_DATA_INVALID),
     )
+    UNREADY_PODS_FILL_REPLICAS = Found("UnreadyPodsFillReplicas")
     FLOOR_MISSING = Found("FloorMissing")
     ZERO_USAGE_IGNORED = Found("ZeroUsageIgnored")
     WATERMARK_AT_LIMIT = Found("WatermarkAtLimit")

@@ -230,6 +230,7 @@ def test_the_metrics_of_a_policy_have_its_decision_and_usage(stand: Stand) -> No
 def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand: Stand) -> None:
     fine = {
         "InputsFresh": True,
+        "UnreadyPodsFillReplicas": False,
         "ZeroUsageIgnored": False,
         "WatermarkAtLimit": False,
     }

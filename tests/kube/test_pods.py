@@ -131,6 +131,13 @@ PULLED_OUT, COST, MARK = (
         (("spec", "hostNetwork"), True, "host_network", True),
         (("spec", "resources"), {"requests": {"cpu": "2"}}, "pod_requests", {"cpu": 2 * NANO}),
         (("spec", "resources"), {"limits": {"memory": "1Gi"}}, "pod_limits", {"memory": GI}),
+        (
+            ("status", "conditions"),
+            [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes are available"}],
+            "waits_for",
+            "0/3 nodes are available",
+        ),
+        (("status", "conditions"), [{"type": "PodScheduled", "status": "True", "message": "x"}], "waits_for", ""),
     ],
 )
 def test_what_only_some_pods_have_is_read(place: tuple[str, ...], value: Any, field: str, decoded: Any) -> None:

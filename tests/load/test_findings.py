@@ -6,7 +6,7 @@ import pytest
 
 from adapter.load.explanation import decision_reason
 from adapter.load.memory import Memory, PodMemory
-from adapter.load.pods import PodState
+from adapter.load.pods import Pod, PodState
 from adapter.load.spec import Query
 from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, pod, policy, roster, same, usage
 
@@ -19,6 +19,33 @@ def test_a_usage_of_exactly_0_that_is_ignored_is_named(is_accepted: bool | None)
     assessment, decision = assess_and_decide(policy(accept_zero_usage=is_accepted), pods, usage(loads))
     is_named = "a load of exactly 0 is ignored and holds the count" in decision_reason(assessment, decision)
     assert is_named is ("ZeroUsageIgnored" in assessment.conditions) is (is_accepted is None)
+
+
+class TestUndersized:
+    """A Deployment without room for its pods does not grow, whatever count is asked for."""
+
+    def told(self, *others: Pod, load: str = "1800m") -> str | None:
+        """Three overloaded pods and these."""
+        pods, loads = same(3, load)
+        assessment, _ = assess_and_decide(policy(), [*pods, *others], usage(loads))
+        return assessment.conditions.get("UnreadyPodsFillReplicas")
+
+    def pending(self, name: str, age: float, waits_for: str = "") -> Pod:
+        return pod(name, age=age, ready=False, ready_for=age, phase="Pending", started_at=None, waits_for=waits_for)
+
+    def test_pods_that_never_start_are_named_with_the_schedulers_reason(self) -> None:
+        stuck = [self.pending(name, 7200, "0/3 nodes are available: insufficient cpu") for name in ("a", "b")]
+        assert self.told(*stuck) == (
+            "5 serving pods are needed, 3 serve, and 2 pods in the count did not start or turn Ready within 5 min "
+            "(0/3 nodes are available: insufficient cpu)"
+        )
+        assert self.told(*stuck, load="1200m") is None
+
+    def test_pods_may_start_for_300_s(self) -> None:
+        assert self.told(self.pending("a", 299), self.pending("b", 299)) is None
+        one = "5 serving pods are needed, 3 serve, and 1 pod in the count did not start or turn Ready within 5 min"
+        assert self.told(self.pending("a", 299), self.pending("b", 301)) == one
+        assert self.told(self.pending("a", 299), pod("ill", ready=False, ready_for=301)) == one
 
 
 class TestDoubt:
