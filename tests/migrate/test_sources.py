@@ -71,6 +71,26 @@ def test_an_external_metric_without_a_rule_stays_in_the_hpa() -> None:
     assert moved["query"]["promQL"] == 'sum(lag{namespace="$namespace",topic="a"})'
 
 
+@pytest.mark.parametrize("kind", ["External", "Pods"])
+def test_a_selector_of_another_namespace_than_the_hpas_own_is_told_as_it_matches_nothing(kind: str) -> None:
+    def original(namespace: str, *, known: bool = True) -> list[Any]:
+        selector = {"matchLabels": {"namespace": namespace, "topic": "a"}}
+        target = {"type": "AverageValue", "averageValue": "5"}
+        metric = {"type": kind, kind.lower(): {"metric": {"name": "lag", "selector": selector}, "target": target}}
+        found = rule('lag{pod!=""}', "sum(<<.Series>>{<<.LabelMatchers>>}) by (<<.GroupBy>>)" if kind == "Pods" else
+                     "sum(<<.Series>>{<<.LabelMatchers>>})")  # fmt: skip
+        made = changed(hpa(resource(), metric), "metadata", "namespace", to="shop" if known else None)
+        return [rules(found, external=(found,)), made]
+
+    assert '{namespace="$namespace",topic="a"' in spec(*original("shop"))["metrics"][1]["query"]["promQL"]
+    unknown = spec(*original("shop", known=False))["metrics"][1]["query"]["promQL"]
+    assert '{namespace="$namespace",namespace="shop",topic="a"' in unknown  # as prometheus-adapter asks
+    other = original("kafka")
+    assert len(spec(*other)["metrics"]) == 1
+    said = notes(NoteKind.KEPT if kind == "External" else NoteKind.LOST, *other)
+    assert "the selector's namespace kafka is not that of the HPA, which the rule asks for besides" in said
+
+
 def test_a_total_beside_metrics_of_pods_is_left_out() -> None:
     value = {**prometheus(), "metricType": "Value"}
     assert spec(scaled(value))["algorithm"] == "Absolute"

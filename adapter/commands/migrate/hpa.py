@@ -91,7 +91,7 @@ def resource_goal(source: Fields, draft: Draft, name: str, container: str = "") 
 def _served(source: Fields, kind: str, draft: Draft, rules: Sequence[AdapterRules]) -> None:
     """A metric that another adapter serves: a goal by its rules, kept in the HPA, or lost. Raises Refusal."""
     fields, target = source.section("metric"), source.section("target")
-    metric = ServedMetric(kind, fields.text("name", required=True), fields.get("selector") or {})
+    metric = ServedMetric(kind, fields.text("name", required=True), fields.get("selector") or {}, draft.namespace)
     source.get("describedObject")
     by_value = target.text("type") == "Value"
     value = target.milli("value" if by_value else "averageValue")

@@ -35,11 +35,12 @@ class Candidate(NamedTuple):
 
 
 class ServedMetric(NamedTuple):
-    """A Pods, Object or External metric of an HPA, with its selector."""
+    """A Pods, Object or External metric of an HPA of this namespace (empty: not known), with its selector."""
 
     kind: str
     name: str
     selector: Mapping[str, Any]
+    namespace: str
 
     def matchers(self) -> list[str]:
         """The selector as matchers of PromQL. Raises Refusal."""
@@ -105,7 +106,13 @@ class Rule(NamedTuple):
             raise Refusal("it holds $namespace or $workload, which a policy replaces")
         if by_pod or (self.namespaced and (self.labels.get("namespace") or self.template)):
             namespace = self._label("namespace")
-            matchers.insert(0, f'{namespace}="$namespace"')
+            own, of_selector = metric.namespace, f'{namespace}="{metric.namespace}"'
+            if own and (named := (metric.selector.get("matchLabels") or {}).get(namespace, own)) != own:
+                raise Refusal(
+                    f"the selector's {namespace} {named} is not that of the HPA, which the rule asks for besides: "
+                    "no series has both"
+                )
+            matchers = [f'{namespace}="$namespace"', *(one for one in matchers if one != of_selector)]
         if by_pod:
             pod = self._label("pod")
             matchers.append(f'{pod}!=""')
