@@ -24,7 +24,7 @@ from adapter.runtime.process import listening
 
 HANDSHAKES_PER_ADDRESS, HANDSHAKES = 64, 512
 """Pending handshakes; further connections are closed. An API server has about 10 with the HPA's default workers."""
-HANDSHAKE_SECONDS, _SHUTDOWN_SECONDS = 5.0, 5.0
+HANDSHAKE_SECONDS, _SHUTDOWN_SECONDS, _REST_SECONDS = 5.0, 5.0, 0.25
 Protocol = Callable[[], asyncio.BaseProtocol]
 _BLOCK = re.compile(r"-----BEGIN [^-]+-----[^-]+-----END [^-]+-----")
 """A certificate in PEM, whatever its label: OpenSSL reads several."""
@@ -75,6 +75,7 @@ class Door:
         self._context: ServerContext | None = None
         self._pending: collections.Counter[str] = collections.Counter()
         self._handshakes: dict[asyncio.Task[None], socket.socket] = {}
+        self._exhausted = asyncio.Event()
         self._open: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
 
     @property
@@ -108,9 +109,13 @@ class Door:
         self._listener = listener = listening(*self._where)
         loop = asyncio.get_running_loop()
         try:
-            # Not sock_accept: one that is cancelled loses a connection that it has accepted in the same pass.
-            loop.add_reader(listener, self._accept, listener, protocol)
-            await asyncio.Event().wait()
+            while True:
+                # Not sock_accept: one that is cancelled loses a connection that it has accepted in the same pass.
+                loop.add_reader(listener, self._accept, listener, protocol)
+                await self._exhausted.wait()
+                self._exhausted.clear()
+                loop.remove_reader(listener)
+                await asyncio.sleep(_REST_SECONDS)
         finally:
             loop.remove_reader(listener)
             listener.close()
@@ -131,7 +136,9 @@ class Door:
         """Accept one connection; the loop calls this again in its next pass, so handshakes go on in between."""
         try:
             connection, (peer, *_) = listener.accept()
-        except OSError:  # the client has gone
+        except OSError as error:
+            if not isinstance(error, BlockingIOError | ConnectionError):  # the client has not gone: no file is left
+                self._exhausted.set()
             return
         full = self._pending[peer] >= HANDSHAKES_PER_ADDRESS or self.pending >= HANDSHAKES
         if self._context is None or full:

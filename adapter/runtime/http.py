@@ -105,10 +105,10 @@ class Client:
         `deadline` (seconds) covers everything from reading files to the last byte. `content` goes to aiohttp as it is:
         `params`, `data`, `json`. Raises SourceUnreachable and AnswerTooLarge.
         """
-        seconds, url = deadline or self._timeout, URL(url)
+        seconds = deadline or self._timeout
         try:
             async with asyncio.timeout(seconds):
-                opened = await self._open(secure=url.scheme == "https")
+                opened = await self._open(secure=(url := URL(url)).scheme == "https")
                 async with self._http.request(
                     method,
                     url,

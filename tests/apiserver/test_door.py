@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -270,6 +271,37 @@ async def test_all_addresses_together_have_a_bounded_number_of_pending_handshake
 
 
 # --- HTTP
+
+
+class Exhausted(socket.socket):
+    """A listener of a process that has no file left, as long as `is_full`."""
+
+    is_full, tries = True, 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.tries += 1
+        if self.is_full:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+async def test_while_no_file_is_left_the_loop_rests_between_its_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener = Exhausted()
+    listener.setblocking(False)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    monkeypatch.setattr(door, "listening", lambda *_: listener)
+    entrance = door.Door("127.0.0.1", 0, lambda _: True)
+    running = asyncio.create_task(entrance.run(asyncio.Protocol))
+    with socket.create_connection(listener.getsockname()) as client:
+        await eventually(lambda: listener.tries > 0)
+        await asyncio.sleep(0.2)
+        assert listener.tries < 5
+        listener.is_full = False
+        await asyncio.to_thread(client.recv, 1)  # nobody is served yet, so it is accepted and closed
+    running.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
 
 
 @pytest.mark.parametrize(

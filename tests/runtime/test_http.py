@@ -112,6 +112,10 @@ class TestAnswers:
         reply = await client_of().send("GET", source.url)
         assert (reply.status, reply.headers["retry-after"], reply.body) == (503, "3", b"busy")
 
+    async def test_an_address_that_is_none_is_unreachable(self, client_of: Make) -> None:
+        with pytest.raises(SourceUnreachable, match="port"):
+            await client_of().send("GET", "http://127.0.0.1:port/")
+
     async def test_redirect_is_returned_and_not_followed(self, source: Source, client_of: Make) -> None:
         async def redirects(_: web.Request) -> web.StreamResponse:
             return web.Response(status=302, headers={"Location": "/elsewhere"})
