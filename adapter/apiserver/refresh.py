@@ -1,4 +1,4 @@
-"""Repeats what keeps this server current: the front proxy's configuration, the certificate, an upstream's names."""
+"""Repeats what keeps this server current: the front proxy's configuration, the certificate, an upstream's fault."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

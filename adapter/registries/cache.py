@@ -1,5 +1,6 @@
 """The last valid instance list of each service of one registry, its age, and the last error since."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -15,6 +16,8 @@ from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.series import RegistryRow
 
+EMPTIED_SECONDS = 10.0
+"""How often it is logged at most that a service lost its instances: one that is scaled to 0 does so, too."""
 INSTANCE_STATES = ("in", "out", "unhealthy")
 
 OnChange = Callable[[ServiceKey], None]
@@ -62,14 +65,13 @@ class InstanceCache:
         self._listed: dict[ServiceKey, Roster] = {}
         self.troubles: dict[ServiceKey, Trouble] = {}
         """Why the last question about a service has no valid answer."""
-        self._emptied: set[ServiceKey] = set()
-        """Services that had instances and have none now."""
+        self._emptied_at = -math.inf
+        """When it was last logged that a service has no instances any more."""
         self._is_up: bool | None = None
 
     def follow(self, keys: Iterable[ServiceKey]) -> None:
         """Keep the lists of exactly these services."""
         self.keys = frozenset(keys)
-        self._emptied &= self.keys
         self._listed = {key: listed for key, listed in self._listed.items() if key in self.keys}
         self.troubles = {key: each for key, each in self.troubles.items() if key in self.keys}
 
@@ -94,12 +96,10 @@ class InstanceCache:
         self._set_up(True)
         if recovered is not None and all(each.public != recovered.public for each in self.troubles.values()):
             _log.info("registry_recovered", registry=self.settings.name, service=str(key), was=recovered.public)
-        if answer.instances or not answer.absence_counts:
-            self._emptied.discard(key)
-        elif before is not None and before.instances:
-            if not self._emptied:  # one line, however many services a registry has lost
-                _log.warning("registry_list_emptied", registry=self.settings.name, service=str(key))
-            self._emptied.add(key)
+        is_emptied = answer.absence_counts and not answer.instances and before is not None and before.instances
+        if is_emptied and abs(listed.at - self._emptied_at) >= EMPTIED_SECONDS:
+            self._emptied_at = listed.at
+            _log.info("registry_list_emptied", registry=self.settings.name, service=str(key))
         changed = before is None or replace(before, at=listed.at) != listed
         if changed and before is not None:
             self._metrics.registry_changes.labels(registry=self.settings.name).inc()

@@ -146,12 +146,14 @@ def test_each_cause_is_logged_once_however_many_services_it_concerns() -> None:
     assert logs[0]["error"] == f"{DOWN} (settings: `servers`, `timeoutSeconds`, `tls`)"
 
 
-def test_services_that_lose_all_instances_are_one_line_until_one_is_back() -> None:
+def test_services_that_lose_all_instances_are_one_line_whatever_was_scaled_to_0_before() -> None:
     stand, empty, stated = Stand(), Roster(()), Roster((), absence_counts=False)
     with capture_logs() as logs:
         for answer in (empty, ONE, stated, ONE, empty, empty):
             stand.cache.put(WEB, answer)
-        for answer in (ONE, empty):
+        for answer in (ONE, empty, ONE):
             stand.cache.put(API, answer)
-    found = [(log["event"], log["service"]) for log in logs]
-    assert found == [("registry_list_emptied", WEB.service)]
+        stand.now += 10
+        stand.cache.put(API, empty)
+    found = [(log["event"], log["log_level"], log["service"]) for log in logs]
+    assert found == [("registry_list_emptied", "info", name) for name in (WEB.service, API.service)]
