@@ -6,14 +6,13 @@ A process that does not lead writes nothing.
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
 import structlog
 
 from adapter.companion.state import ActionResult, Write, WrittenStatus
-from adapter.kube.api import APPLY_PATCH, JSON_PATCH, WATERMARK_POLICIES
+from adapter.kube.api import APPLY_PATCH, WATERMARK_POLICIES
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, NotFound, decode_answer
 from adapter.kube.objects import AnyObjectList
 from adapter.kube.session import Session
@@ -29,6 +28,8 @@ from adapter.telemetry.metrics import Metrics
 WRITE_SECONDS = READ_SECONDS = 2.0
 """The time limit of one request: others wait for longer before they take the lease."""
 _STATUSES = Decoder(AnyObjectList)
+TEST_FAILED = "the server rejected our request due to an error in our request"
+"""A test of a JSON patch failed. What the CRD or an admission policy refuses is a 422, too, in other words."""
 _AS_US = {"fieldManager": FIELD_MANAGER}
 _TOLERANCE = b'"tolerance":'
 """The field of an HPA, and of no other write: an API server whose gate is off drops it, and answers 200."""
@@ -61,9 +62,8 @@ class Writer:
             # One word: reasons of admission webhooks may be sentences that differ each time.
             reason = type(error).__name__
             self.metrics.companion_writes.labels(action=write.kind, result=reason).inc()
-            # A test of a JSON patch that fails is answered as an object that is invalid.
-            is_fenced_off = isinstance(error, ApiStatusError) and error.code == HTTPStatus.UNPROCESSABLE_ENTITY
-            if isinstance(error, (Conflict, NotFound)) or (is_fenced_off and write.content_type == JSON_PATCH):
+            is_fenced_off = isinstance(error, ApiStatusError) and error.message == TEST_FAILED
+            if isinstance(error, (Conflict, NotFound)) or is_fenced_off:
                 _log.info("write_overtaken", action=write.kind, key=str(write.key), error=str(error))
                 return ActionResult.OVERTAKEN
             if self.backoff.failed(write.key, write.kind, reason, self.session.now()):

@@ -21,7 +21,7 @@ from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Snapshot, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import context, hpa
-from tests.kube.fake import Answer, FakeApi, status, text
+from tests.kube.fake import FENCED_OFF, Answer, FakeApi, status, text
 
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies"
 
@@ -232,7 +232,7 @@ async def test_a_companion_does_not_campaign_before_its_watches_are_filled(make:
     assert case.count("companion_leader") == 1
 
 
-@pytest.mark.parametrize("refused", [status(422, "Invalid"), status(409, "Conflict")], ids=["invalid", "conflict"])
+@pytest.mark.parametrize("refused", [FENCED_OFF, status(409, "Conflict")], ids=["fenced off", "conflict"])
 async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_written(make: Make, refused: Answer) -> None:
     case = make(1)
     took = case.api.answers[status_path()]

@@ -16,13 +16,14 @@ from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import KEY
-from tests.kube.fake import FakeApi, status, text
+from tests.kube.fake import FENCED_OFF, Answer, FakeApi, status, text
 
 PATH = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web/status"
 HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
 POD = "/api/v1/namespaces/shop/pods/web-1"
 BODY = [{"op": "test", "path": "/metadata/uid", "value": "u1"}, {"op": "add", "path": "/status", "value": {}}]
 ACTION = Write(key=KEY, kind="WriteStatus", path=PATH, body=BODY, content_type=JSON_PATCH)
+INVALID = status(422, "Invalid", 'WatermarkPolicy.effective-load.io "web" is invalid: status.memory: Too long')
 MARK = Write(key=KEY, kind="MarkPod", path=POD, body={"metadata": {"uid": "uid-web-1"}})
 
 
@@ -88,20 +89,21 @@ async def test_a_tolerance_that_the_api_server_drops_is_seen(case: Case, kept: s
 
 
 @pytest.mark.parametrize(
-    ("write", "code", "reason", "outcome"),
+    ("write", "refused", "reason", "outcome"),
     [
-        (ACTION, 403, "Forbidden", ActionResult.REFUSED),
-        (ACTION, 404, "NotFound", ActionResult.OVERTAKEN),
-        (ACTION, 409, "Conflict", ActionResult.OVERTAKEN),
-        pytest.param(ACTION, 422, "ApiStatusError", ActionResult.OVERTAKEN, id="a test of the patch fails"),
-        (MARK, 422, "ApiStatusError", ActionResult.FAILED),
-        (ACTION, 500, "ServerError", ActionResult.FAILED),
+        (ACTION, status(403, "Forbidden"), "Forbidden", ActionResult.REFUSED),
+        (ACTION, status(404, "NotFound"), "NotFound", ActionResult.OVERTAKEN),
+        (ACTION, status(409, "Conflict"), "Conflict", ActionResult.OVERTAKEN),
+        pytest.param(ACTION, FENCED_OFF, "ApiStatusError", ActionResult.OVERTAKEN, id="a test of the patch fails"),
+        pytest.param(ACTION, INVALID, "ApiStatusError", ActionResult.FAILED, id="the CRD or a webhook refuses it"),
+        (MARK, status(422, "Invalid"), "ApiStatusError", ActionResult.FAILED),
+        (ACTION, status(500, "InternalError"), "ServerError", ActionResult.FAILED),
     ],
 )
 async def test_the_result_of_a_write_is_returned_and_counted(
-    case: Case, write: Write, code: int, reason: str, outcome: ActionResult
+    case: Case, write: Write, refused: Answer, reason: str, outcome: ActionResult
 ) -> None:
-    case.api.answers[write.path] = status(code, "Whatever")
+    case.api.answers[write.path] = refused
     assert await case.writer.carry_out(write) is outcome
     assert case.counted(write, reason) == 1
     waits = not case.writer.backoff.is_ready(write.key, write.kind, case.session.now())

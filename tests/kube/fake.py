@@ -29,6 +29,10 @@ def status(code: int, reason: str, message: str = "because", headers: dict[str, 
     return answer
 
 
+FENCED_OFF = status(422, "Invalid", "the server rejected our request due to an error in our request")
+"""To a JSON patch of which a test fails."""
+
+
 def text(body: str, code: int = 200, **headers: str) -> Answer:
     """An answer with just this body."""
 

@@ -10,8 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from adapter.companion.writer import TEST_FAILED
 from adapter.kube import credentials
-from adapter.kube.errors import UnknownKind
+from adapter.kube.api import JSON_PATCH
+from adapter.kube.errors import ApiStatusError, UnknownKind
 from adapter.kube.objects import ObjectMeta
 from adapter.kube.pods import PodDecoder
 from adapter.kube.reflector import Reflector
@@ -55,6 +57,18 @@ def config_map(space: str, name: str, **data: str) -> dict[str, Any]:
 
 def maps(space: str) -> str:
     return f"/api/v1/namespaces/{space}/configmaps"
+
+
+async def test_a_json_patch_of_which_a_test_fails_is_refused_in_its_own_words(admin: Session, space: str) -> None:
+    await admin.request("POST", maps(space), body=msgspec.json.encode(config_map(space, "one", a="1")))
+    said = {}
+    for path, value in (("/data/a", "2"), ("/data/b", "1"), ("/metadata/name", "one")):
+        patch = [{"op": "test", "path": path, "value": value}, {"op": "add", "path": "/data/-_-!", "value": "1"}]
+        with pytest.raises(ApiStatusError) as refused:
+            body = msgspec.json.encode(patch)
+            await admin.request("PATCH", f"{maps(space)}/one", body=body, content_type=JSON_PATCH)
+        said[path] = (refused.value.code, refused.value.message == TEST_FAILED)
+    assert said == {"/data/a": (422, True), "/data/b": (422, True), "/metadata/name": (422, False)}
 
 
 class ConfigMap(msgspec.Struct, frozen=True):
