@@ -36,8 +36,8 @@ from adapter.policy.watermark_policy import API_VERSION, HOLD_UNTIL, KIND
 from adapter.runtime.times import format_micro_time, format_time
 from adapter.telemetry.metrics import package_version
 
-MOST_PODS = 5000
-"""The pods of a document: as many as `decide` reads within two seconds."""
+MOST_ITEMS = 5000
+"""The pods, and the registered instances, of a document: as many as `decide` reads within two seconds."""
 
 Object = dict[str, Any]
 
@@ -65,8 +65,9 @@ async def answer(provider: MetricsProvider, info: RequestInfo) -> bytes:
     assessment = require_assessment(live.view)
     if inputs is None or inputs.target is None or not live.view.spec:
         raise unavailable(f"the inputs of {name_of(live.view)} are not kept")
-    if len(inputs.pods) > MOST_PODS:
-        message = f"{name_of(live.view)} has {len(inputs.pods)} pods; a document has at most {MOST_PODS}"
+    count = max(len(inputs.pods), len(inputs.roster.instances) if inputs.roster is not None else 0)
+    if count > MOST_ITEMS:
+        message = f"{name_of(live.view)} has {count} pods or instances; a document has at most {MOST_ITEMS}"
         raise StatusError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message)
 
     def written() -> bytes:

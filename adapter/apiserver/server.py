@@ -34,8 +34,7 @@ MOST_HEADERS = 2048
 """A user's identity may have hundreds of groups."""
 IDLE_SECONDS = 90.0
 """As long as the API server keeps an idle connection."""
-_TLS_SECONDS = 60.0
-"""Between two looks at certificate and CA; each change of them is used at once."""
+_TLS_SECONDS = 60.0  # between two looks at certificate and CA; each change of them is used at once
 _METRICS = frozenset(RequestKind) - {RequestKind.DECISION, RequestKind.OTHER}
 _HEADERS = {"Content-Type": "application/json", "Server": "effective-load"}
 _PRIVATE = {**_HEADERS, "Cache-Control": "no-store"}

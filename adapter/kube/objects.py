@@ -159,7 +159,6 @@ class Resources(KubeObject, frozen=True):
 
 class _ContainerSpec(KubeObject, frozen=True):
     name: str = ""
-    image: str = ""
     restart_policy: str | None = None
     resources: msgspec.Raw = NULL
     ports: msgspec.Raw = NULL

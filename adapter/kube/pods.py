@@ -114,8 +114,8 @@ class PodDecoder:
         )
 
 
-_RawContainer = tuple[str, str, bytes, bytes, bytes, bool | None, bool]
-"""Name and image; resources, those in force and ports as JSON; whether it runs, and whether it crashes in a loop."""
+_RawContainer = tuple[str, bytes, bytes, bytes, bool | None, bool]
+"""Its name; resources, those in force and ports as JSON; whether it runs, and whether it crashes in a loop."""
 
 
 def _once(make: Callable[[K], V], length: Callable[[K], int]) -> Callable[[K], V]:
@@ -155,7 +155,7 @@ def _raw_containers(spec: PodSpec, status: PodStatus) -> tuple[_RawContainer, ..
             in_force = _bounded(known.resources) if known is not None else b"null"
             parts = (_bounded(container.resources), in_force, _bounded(container.ports))
             running = None if state is None else state.running is not None
-            raws.append((container.name, container.image, *parts, running, waiting.get("reason") == "CrashLoopBackOff"))
+            raws.append((container.name, *parts, running, waiting.get("reason") == "CrashLoopBackOff"))
     return tuple(raws) if len(raws) <= _MOST else ()
 
 
@@ -165,7 +165,7 @@ def _length(raws: tuple[_RawContainer, ...]) -> int:
 
 def _containers(raws: tuple[_RawContainer, ...]) -> tuple[Container, ...]:
     containers = []
-    for name, image, *parts, listed, running, crash_looping in raws:
+    for name, *parts, listed, running, crash_looping in raws:
         resources, in_force = map(_RESOURCES.decode, parts)
         ports = (port.get("containerPort") for port in _PORTS.decode(listed) or ())
         containers.append(
@@ -178,7 +178,6 @@ def _containers(raws: tuple[_RawContainer, ...]) -> tuple[Container, ...]:
                 running=running,
                 crash_looping=crash_looping,
                 ports=tuple(port for port in ports if isinstance(port, int) and port),
-                image=shared(image),
             )
         )
     return tuple(containers)

@@ -41,9 +41,8 @@ class Container:
     """A container: its requests and limits (nano-units by resource name) and its status.
 
     `requests_in_force` and `limits_in_force` are those of its status, None where that has none: while a resize is
-    pending, deferred or refused they differ from the wanted ones. `ports` are the declared ones, `image` is that of the
-    pod's spec. `running` is None without a container status (in a document for `decide`); the container then counts as
-    running.
+    pending, deferred or refused they differ from the wanted ones. `ports` are the declared ones. `running` is None
+    without a container status (in a document for `decide`); the container then counts as running.
     """
 
     name: str
@@ -54,7 +53,6 @@ class Container:
     running: bool | None = None
     crash_looping: bool = False
     ports: tuple[int, ...] = ()
-    image: str = ""
 
 
 @dataclass(frozen=True, slots=True)

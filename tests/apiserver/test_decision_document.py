@@ -12,6 +12,7 @@ from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.status import StatusError
 from adapter.commands.decide.reader import decision_json, read_document
 from adapter.evaluation.object_index import decode_policy
+from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Scale
 from adapter.snapshot import PolicyView, SnapshotStore
 from tests.apiserver import snapshots
@@ -94,13 +95,16 @@ async def test_a_policy_that_hpas_get_an_error_for_has_that_error_here() -> None
     assert (await refused(documents())).code == 404
 
 
-async def test_service_with_more_pods_than_decide_reads_is_refused_with_its_count() -> None:
+async def test_service_with_more_pods_or_instances_than_decide_reads_is_refused_with_its_count() -> None:
     seen = view(5)
     assert seen.inputs is not None
     crowd = [replace(pod, name=f"web-{number}") for number, pod in enumerate([*seen.inputs.pods] * 1001)]
     refusal = await refused(documents(replace(seen, inputs=replace(seen.inputs, pods=crowd))))
     assert refusal.code == 413
-    assert "5005 pods; a document has at most 5000" in refusal.message
+    assert "5005 pods or instances; a document has at most 5000" in refusal.message
+    listed = Roster(tuple(Instance(ip=f"10.0.{number // 256}.{number % 256}") for number in range(5001)))
+    refusal = await refused(documents(replace(seen, inputs=replace(seen.inputs, roster=listed))))
+    assert (refusal.code, "5001 pods or instances" in refusal.message) == (413, True)
 
 
 async def test_it_is_authorized_as_a_subresource_of_the_policy_before_anything_is_looked_up(

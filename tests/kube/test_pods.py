@@ -102,7 +102,6 @@ def test_every_field_is_read() -> None:
                 requests={"cpu": NANO // 2, "memory": GI},
                 limits={"cpu": NANO, "memory": 2 * GI},
                 running=True,
-                image="app:1",
             ),
             Container(name="proxy", running=False, crash_looping=True),
         ),

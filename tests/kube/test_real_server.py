@@ -64,8 +64,8 @@ async def test_a_json_patch_of_which_a_test_fails_is_refused_in_its_own_words(ad
     said = {}
     for path, value in (("/data/a", "2"), ("/data/b", "1"), ("/metadata/name", "one")):
         patch = [{"op": "test", "path": path, "value": value}, {"op": "add", "path": "/data/-_-!", "value": "1"}]
+        body = msgspec.json.encode(patch)
         with pytest.raises(ApiStatusError) as refused:
-            body = msgspec.json.encode(patch)
             await admin.request("PATCH", f"{maps(space)}/one", body=body, content_type=JSON_PATCH)
         said[path] = (refused.value.code, refused.value.message == TEST_FAILED)
     assert said == {"/data/a": (422, True), "/data/b": (422, True), "/metadata/name": (422, False)}
