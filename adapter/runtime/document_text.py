@@ -100,6 +100,8 @@ class _Loader(*_BASES):  # type: ignore[misc]  # its base is one or two classes
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[str, Any]:
         """The mapping, its keys as they are written; what `<<` brings repeats no key."""
         own = [key for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        if not all(isinstance(key, yaml.ScalarNode) for key in own):  # as in `{{ a template's text }}`
+            raise ValueError(f"line {node.start_mark.line + 1}: a key must be a text, not a mapping or list")
         _mapping([(key.value, None) for key in own], [key.start_mark.line + 1 for key in own])
         self.flatten_mapping(node)
         return {key.value: self.construct_object(value, deep=deep) for key, value in node.value}

@@ -169,9 +169,8 @@ def open_access(access: Access, opened: Opened | None, secure: bool) -> Opened:
         why = str(error)
         if isinstance(error, OSError):
             why = f"cannot use {error.filename or 'its files'}: {error.strerror or error}"
-        raise SourceUnreachable(
-            f"credentials: {why}", public="the adapter's credentials for it cannot be read"
-        ) from error
+        public = "the adapter's credentials for it cannot be read"
+        raise SourceUnreachable(f"credentials: {why}", public=public) from error
 
 
 def tls_context(access: Access) -> ssl.SSLContext:

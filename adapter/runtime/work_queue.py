@@ -86,5 +86,4 @@ class WorkQueue(Generic[K]):
         self._in_work.discard(key)
         if not spaced:
             self._got_at.pop(key, None)
-        if key in self._due or key in self._resynced:
-            self._changed.set()
+        self._changed.set()

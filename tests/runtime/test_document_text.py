@@ -39,7 +39,7 @@ LAUGHS = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" fo
             "could not determine a constructor for the tag 'tag:yaml.org,2002:python/object:os.system'",
         ),
         ("a: !!binary aGk=", "is not YAML: "),
-        ("? [1]\n: 2", "is not YAML: unhashable type"),
+        ("a:\n  b: {{ .Values.c }}", "line 2: a key must be a text, not a mapping or list"),
         ('{"a": "\\ud800"}', "surrogates not allowed"),
         ('{"a": 1,, "b": 2]', "is not JSON ("),
         ("a: b: c", "is not YAML: mapping values are not allowed"),
