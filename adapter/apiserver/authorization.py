@@ -24,9 +24,7 @@ from adapter.telemetry.metrics import Metrics
 ALLOW_SECONDS, DENY_SECONDS, DEADLINE = 300.0, 10.0, 3.0
 _REVIEW = Decoder(AnyObject)
 _MAX_REVIEWS = 16384  # of all users; an HPA needs one for each of its metrics
-_REMEDY = (
-    "apply ClusterRole and ClusterRoleBinding effective-load-authorization of manifests/base, which give this right"
-)
+_REMEDY = "apply ClusterRole and ClusterRoleBinding effective-load-authorization of manifests/base, which give it"
 
 
 class Authorizer:
@@ -100,5 +98,6 @@ def forbidden(identity: Identity, attributes: Attributes, reason: str) -> Status
     kind, group, name = attributes.resource, attributes.group, attributes.name
     resource = "/".join(filter(None, (kind, attributes.subresource)))
     scope = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
-    message = f'{kind}.{group} is forbidden: {user} resource "{resource}" in API group "{group}" {scope}{tail}'
+    what = f'{kind}.{group} "{name}"' if name else f"{kind}.{group}"
+    message = f'{what} is forbidden: {user} resource "{resource}" in API group "{group}" {scope}{tail}'
     return StatusError(403, message, kind=kind, group=group, name=name)

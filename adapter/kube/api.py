@@ -65,7 +65,6 @@ class GroupVersionResource:
 PODS = GroupVersionResource("v1", "pods")
 SECRETS = GroupVersionResource("v1", "secrets")
 CONFIG_MAPS = GroupVersionResource("v1", "configmaps")
-NAMESPACES = GroupVersionResource("v1", "namespaces")
 ENDPOINT_SLICES = GroupVersionResource("discovery.k8s.io/v1", "endpointslices")
 HPAS = GroupVersionResource("autoscaling/v2", "horizontalpodautoscalers")
 WATERMARK_POLICIES = GroupVersionResource(watermark_policy.API_VERSION, "watermarkpolicies")

@@ -101,7 +101,8 @@ async def test_a_deny_is_cached_for_ten_seconds(
 ) -> None:
     cluster.may = lambda _: False
     for seconds in (9, 2):
-        assert (await refusal(authorizer)).code == 403
+        error = await refusal(authorizer)
+        assert (error.code, f'"{PODS.name}" is forbidden: User "' in error.message) == (403, True)
         clock.now += seconds
     assert (cluster.reviews(), counted(metrics, "allowed"), counted(metrics, "denied")) == (1, None, 1)
     cluster.may = lambda _: True
