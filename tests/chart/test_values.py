@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from adapter.settings import parse_settings
+from adapter.settings import RESTART, parse_settings
 from lab.harness.adapter import merged
 from tests.chart import kit
 from tests.manifests.rendering import Object
@@ -102,6 +102,28 @@ def test_an_existing_certificate_is_served_and_no_right_to_write_one_is_left() -
     rules = [rule for item in objects for rule in item.get("rules", ())]
     assert rules
     assert not [rule for rule in rules if {"secrets", "apiservices"} & {*rule.get("resources", ())}]
+
+
+BY_THE_CHART = {"server.tls", "companion.namespace", "companion.lease"}
+AT_START: dict[str, Any] = {
+    "server.address": {"server": {"address": "127.0.0.1"}},
+    "server.port": {"server": {"port": 7443}},
+    "telemetry": {"telemetry": {"port": 9000}},
+    "kubernetes": {"kubernetes": {"watchSilenceSeconds": 120}},
+    "upstreams": {"upstreams": {"external": {"url": "https://keda.keda.svc"}}},
+    "companion.leaseSeconds": {"companion": {"leaseSeconds": 60}},
+}
+
+
+def test_pods_are_replaced_where_a_setting_changes_that_is_read_at_the_start_and_by_no_other() -> None:
+    def said(settings: dict[str, Any]) -> str:
+        template = one(kit.rendered({"settings": settings}), "Deployment")["spec"]["template"]
+        return str(template["metadata"]["annotations"][kit.SETTINGS_AT_START])
+
+    before = said({})
+    assert AT_START.keys() == set(RESTART) - BY_THE_CHART
+    assert [key for key, settings in AT_START.items() if said(settings) == before] == []
+    assert said({"server": {"externalMetrics": True}, "companion": {"writesPerSecond": 5}}) == before
 
 
 def test_ports_of_the_settings_are_those_of_containers_and_network_policies() -> None:

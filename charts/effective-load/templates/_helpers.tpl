@@ -58,7 +58,7 @@ effective-load-serving
 {{- /* The settings that are read at the start alone: another checksum of them replaces the pods. */}}
 {{- define "effective-load.settingsAtStart" -}}
 {{- $settings := include "effective-load.settings" . | fromYaml }}
-{{- $companion := pick $settings.companion "namespace" "lease" }}
+{{- $companion := pick $settings.companion "namespace" "lease" "leaseSeconds" }}
 {{- $server := omit $settings.server "externalMetrics" }}
 {{- pick $settings "telemetry" "kubernetes" "upstreams" | merge (dict "companion" $companion "server" $server) | toJson }}
 {{- end }}
