@@ -128,8 +128,11 @@ def _count(value: Any) -> int | None:
 def decode_scale(body: bytes | msgspec.Raw) -> Scale:
     """The scale subresource (autoscaling/v1), its selector in canonical form. Raises msgspec.MsgspecError."""
     item = _OBJECT.decode(body)
-    if item.spec is None or (scale := watched_scale(item, _SUBRESOURCE)) is None:
-        raise msgspec.ValidationError("Expected a number from 0 - at `$.spec.replicas`")
+    for part, fields in (("spec", item.spec), ("status", item.status or {})):
+        if fields is None or _count(fields.get("replicas", 0)) is None:
+            raise msgspec.ValidationError(f"Expected a number from 0 - at `$.{part}.replicas`")
+    if (scale := watched_scale(item, _SUBRESOURCE)) is None:
+        raise msgspec.ValidationError("Expected a selector - at `$.status.selector`")
     return scale
 
 

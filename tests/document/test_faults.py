@@ -41,6 +41,7 @@ def faults_of(text: str) -> list[str]:
     [
         (("scale", "spec", "replicas"), -3, "scale.spec.replicas: Expected a number from 0"),
         (("scale", "spec", "replicas"), "ten", "scale.spec.replicas: Expected a number from 0"),
+        (("scale", "status", "replicas"), "ten", "scale.status.replicas: Expected a number from 0"),
         (("policy", "apiVersion"), [], "policy.apiVersion: []: must be effective-load.io/v1alpha1"),
         (("pods", 2, "metadata", "name"), 5, "pods[2].metadata.name: Expected `str`, got `int`"),
         (("now",), "9999-12-31T23:59:59Z", "now: '9999-12-31T23:59:59Z': must be a time from 1970 to the year 9000"),

@@ -83,7 +83,17 @@ def test_scale_has_its_selector_in_canonical_form(body: bytes, scale: Scale) -> 
     assert decode_scale(body) == scale
 
 
-@pytest.mark.parametrize("body", [b"{}", b'{"spec":{"replicas":"5"}}', b'{"spec":{"replicas":-1}}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b'{"spec":{"replicas":"5"}}',
+        b'{"spec":{"replicas":-1}}',
+        b'{"spec":{"replicas":null}}',
+        b'{"spec":{"replicas":5},"status":{"replicas":"5"}}',
+        b'{"spec":{"replicas":5},"status":{"replicas":-1}}',
+    ],
+)
 def test_answer_without_a_count_is_refused(body: bytes) -> None:
     with pytest.raises(msgspec.MsgspecError):
         decode_scale(body)
