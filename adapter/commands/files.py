@@ -77,6 +77,15 @@ class ManifestObject:
         return Place(file=self.file, line=_line(self.text, self.document, whole), field=path)
 
 
+def read_text(file: str) -> str:
+    """The text of a file, or of standard input (`-`). Raises FaultyDocument."""
+    try:
+        return (sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()).decode("utf-8-sig")
+    except (OSError, ValueError) as error:
+        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
+        raise FaultyDocument([Fault("", file, f"cannot be read: {why}")]) from error
+
+
 def read_files(paths: Iterable[str]) -> tuple[list[ManifestObject], list[FileFault]]:
     """The objects of files and of folders (every `.yaml`, `.yml` and `.json` below them); `-` is standard input.
 
@@ -86,10 +95,9 @@ def read_files(paths: Iterable[str]) -> tuple[list[ManifestObject], list[FileFau
     faults: list[FileFault] = []
     for file in _files(paths):
         try:
-            text = sys.stdin.buffer.read().decode() if file == "-" else Path(file).read_text(encoding="utf-8")
-        except (OSError, ValueError) as error:
-            why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"it cannot be read: {error}"
-            faults.append(FileFault(place=Place(file=file), text=why))
+            text = read_text(file)
+        except FaultyDocument as error:
+            faults.append(FileFault(place=Place(file=file), text=error.faults[0].advice))
             continue
         found, wrong = objects_of(text, file)
         if file == "-" and not found and not wrong:

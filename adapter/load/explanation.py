@@ -23,8 +23,8 @@ def explain(assessment: Assessment, decision: Decision, bounds: Bounds, now: flo
     """One sentence for each stage that led to the count. `now` is the time of the decision (seconds)."""
     result = tuple(_result(assessment, decision, bounds, now))
     counted = ", ".join(f"{count} {state.value}" for state, count in sorted(assessment.counts.items()) if count)
-    before = [f"{assessment.target} has {f'{len(assessment.pods)} pods: {counted}' if counted else 'no pods'}"]
-    notable = [assessed for assessed in assessment.pods if assessed.state not in _PLAIN]
+    pods = f"{_many(len(assessment.pods), 'pod')}: {counted}" if counted else "no pods"
+    before, notable = [f"{assessment.target} has {pods}"], [one for one in assessment.pods if one.state not in _PLAIN]
     for assessed in notable[:_NAMED_AT_MOST]:
         evidence = f" ({assessed.evidence})" if assessed.evidence else ""
         before.append(f"{assessed.pod.name} is {assessed.state.value}: {assessed.reason}{evidence}")

@@ -143,7 +143,7 @@ CAUSES: dict[str, dict[str, Any]] = {
         DECISION: decision(pods=["web-2"], InputsFresh="metric cpu: 1 pod without a fresh sample")
     },
     "HPAs get an error: query queue: connection refused; nothing listens there": {
-        DECISION: decision("query queue: connection refused", InputsFresh="query queue: …")
+        DECISION: decision("query queue: connection refused", pods=["web-2"], InputsFresh="query queue: …")
     },
     "its status reports that it is not ready (NoDecision): no pod": {
         DECISION: status(403, "Forbidden", "no"), POLICIES: items(UNREADY)

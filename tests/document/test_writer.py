@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.apiserver.decision_document import document
-from adapter.commands.decide.reader import DecisionCase, decided, decision_json, read_document
+from adapter.commands.decide.reader import DecisionCase, decision_json, read_document
+from adapter.load.assess import assess
 from adapter.load.assessment import AssessmentInputs
+from adapter.load.decide import decide
 from adapter.load.explanation import explain
 from adapter.load.memory import Memory
 from adapter.load.roster import Instance
@@ -43,7 +45,8 @@ def read_again(case: DecisionCase, spec: dict[str, Any] | None = None) -> Decisi
 
 
 def told(case: DecisionCase) -> tuple[Any, ...]:
-    assessment, decision = decided(case)
+    assessment = assess(case.inputs)
+    decision = decide(assessment, case.scale, case.inputs.bounds, case.now)
     sentences = explain(assessment, decision, case.inputs.bounds, case.now)
     return decision.desired, decision.served, decision.error, decision.verdict, decision.held_by, sentences
 
@@ -62,7 +65,7 @@ def test_documents_of_the_steps_of_a_vector_decide_as_their_inputs_do(files: lis
             case = case._replace(inputs=replace(case.inputs, memory=memory))
         again = read_again(case, yaml.safe_load(text)["policy"]["spec"])
         assert decision_json(again) == decision_json(case)
-        memory = decided(case)[0].memory
+        memory = assess(case.inputs).memory
 
 
 def inputs_of(service: Service) -> AssessmentInputs:
@@ -90,7 +93,7 @@ def test_documents_of_a_service_that_lives_on_decide_as_the_server_does(
         live = replace(inputs.scale, replicas=inputs.scale.replicas + index % 3)
         case = DecisionCase(inputs, live, inputs.now + 7)
         assert told(read_again(case)) == told(case)
-        service = replace(service, memory=decided(case)[0].memory)
+        service = replace(service, memory=assess(case.inputs).memory)
 
 
 def case_of(rule: Policy, **changes: Any) -> DecisionCase:

@@ -52,6 +52,7 @@ def test_a_rise_names_usage_watermark_need_and_replaced_pods() -> None:
     assert "9 serving pods carry the known load at the high watermark; 3 more replace pulled-out ones" in text
     assert text.splitlines()[-1] == "asks for 12 (now 10), served as 12"
     assert head.startswith("asks for 12, now 10: cpu: 7 pods use 1440m on average")
+    assert service(1, "1440m")[0].startswith("Deployment web has 1 pod: 1 serving\n")
 
 
 def test_a_fall_names_those_that_are_kept() -> None:

@@ -60,6 +60,17 @@ def test_an_hpas_behavior_and_bounds_stay_and_its_tolerance_moves() -> None:
     assert "spec.behavior.scaleDown.tolerance" in notes(NoteKind.DIFFERS, original)
 
 
+def test_what_whole_percents_and_the_stabilization_window_do_otherwise_is_noted_in_numbers() -> None:
+    whole = "Differs: an HPA cuts utilization to whole percents: at 70 % with tolerance 10 % it rises from 78 % on, "
+    later = "Differs: after a step down the policy keeps the count until samples began later, and the HPA's "
+    found = notes(None, hpa(resource(averageUtilization=70))).splitlines()
+    assert f"{whole}the policy above 77 %." in found
+    assert f"{later}stabilization window remembers that count: fewer, later steps down." in found
+    found = notes(None, hpa(resource(averageValue="100m"))).splitlines()
+    assert [line.startswith(later) for line in found].count(True) == 1
+    assert not any("whole percents" in line for line in found)
+
+
 def test_an_external_metric_without_a_rule_stays_in_the_hpa() -> None:
     metric = {"name": "lag", "selector": {"matchLabels": {"topic": "a"}}}
     external = {"metric": metric, "target": {"type": "AverageValue", "averageValue": "5"}}

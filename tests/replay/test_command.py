@@ -145,7 +145,7 @@ def test_help_fits_a_screen_of_40_lines(capsys: pytest.CaptureFixture[str], monk
     ("arguments", "said"),
     [
         (["replay", "none.yaml", "--csv", "week.csv"], "'none.yaml': does not exist"),
-        (["replay", "policy.yaml", "--csv", "none.csv"], "--csv: 'none.csv': cannot be read"),
+        (["replay", "policy.yaml", "--csv", "none.csv"], "'none.csv': cannot be read"),
         (["replay", "policy.yaml", "--prometheus", "http://x"], "--from: name the beginning"),
         (["replay", "policy.yaml", "--from", "1h"], "name the server by its address"),
         (replay("--capacity", "cpu"), "--capacity: 'cpu'"),

@@ -15,7 +15,6 @@ import pytest
 
 from adapter import cli
 from adapter.commands.terminal import output
-from adapter.commands.terminal.waiting import waiting
 from lab.harness.objects import kubeconfig
 
 VECTOR = Path(__file__).parents[1] / "vectors" / "08-overloaded-and-out.yaml"
@@ -141,16 +140,3 @@ def test_a_terminal_without_a_character_gets_another_one_for_it(monkeypatch: pyt
     monkeypatch.setattr(cli, "argument_parser", lambda _: parser)
     cli.main(["check"])
     assert terminal.buffer.getvalue() == b"web ? 12\n"  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_a_wait_is_shown_on_a_terminal_only(
-    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    with waiting("asking the server"):
-        pass
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert ("asking the server" in err) is terminal

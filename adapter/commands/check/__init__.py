@@ -29,10 +29,11 @@ def run(parsed: argparse.Namespace) -> int:
     """Run the checks and print their report. Raises FaultyDocument for invalid settings or a missing path."""
     import asyncio
 
+    from rich.console import Console
+
     from adapter.commands.check import report
     from adapter.commands.check.run import check_cluster, check_files
     from adapter.commands.terminal import output
-    from adapter.commands.terminal.waiting import waiting
     from adapter.settings import load_settings
     from adapter.telemetry import logs
 
@@ -49,7 +50,7 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.manifests:
         findings = check_files(parsed.manifests, settings)
     else:
-        with waiting("checking"):
+        with Console(stderr=True).status("checking"):  # on a terminal alone
             findings = asyncio.run(check_cluster(settings, parsed.policy, parsed.kubeconfig))
     if parsed.output == "json":
         output.print_json(report.data(findings))

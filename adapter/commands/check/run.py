@@ -144,7 +144,7 @@ def _check_decision(about: str, policy: Policy, answer: Answer, probes: sources.
     if registry:
         yield error(about, registry)
     if text := decision.error or inputs_fresh:
-        without = [pod.name for pod in decision.pods if pod.missing]
+        without = [pod.name for pod in decision.pods if pod.missing and "without a fresh sample" in text]
         named = f" ({first_names(sorted(without), _NAMED)})" if without else ""
         get = "HPAs get an error: " if decision.error else ""
         yield error(about, f"{get}{text}{named}", sources.remedy_of(text))

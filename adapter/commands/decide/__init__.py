@@ -17,12 +17,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Decide on the document. Raises FaultyDocument."""
     from adapter.commands.decide.reader import decision_json, read_document
+    from adapter.commands.files import read_text
     from adapter.commands.terminal import output
 
-    text = output.read_text(parsed.file)
-    if text is None:
-        return INVALID
-    decision = decision_json(read_document(text))
+    decision = decision_json(read_document(read_text(parsed.file)))
     if parsed.output == "json":
         output.print_json(decision)
     else:

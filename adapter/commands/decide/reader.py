@@ -19,7 +19,7 @@ from adapter.kube.pods import PodDecoder
 from adapter.kube.scale import decode_scale, target_decoder
 from adapter.kube.selectors import SelectorError, parse_selector
 from adapter.load.assess import assess
-from adapter.load.assessment import Assessment, AssessmentInputs, Decision
+from adapter.load.assessment import AssessmentInputs
 from adapter.load.decide import decide
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
@@ -57,15 +57,10 @@ class DecisionCase(NamedTuple):
     now: float
 
 
-def decided(case: DecisionCase) -> tuple[Assessment, Decision]:
-    """The assessment and the decision, as the server makes them."""
-    assessment = assess(case.inputs)
-    return assessment, decide(assessment, case.scale, case.inputs.bounds, case.now)
-
-
 def decision_json(case: DecisionCase) -> dict[str, Any]:
-    """The decision with its reasons as JSON data."""
-    return written.decision_json(*decided(case), case.inputs.bounds, case.now)
+    """The decision that the server makes of these inputs, with its reasons as JSON data."""
+    assessment, bounds = assess(case.inputs), case.inputs.bounds
+    return written.decision_json(assessment, decide(assessment, case.scale, bounds, case.now), bounds, case.now)
 
 
 # --- values ---
@@ -167,17 +162,14 @@ class _Point(_Section):
 
 
 class _Source(_Section):
-    answered_at: _Time | None = None
     max_age_seconds: _Seconds = 90.0
     interval_seconds: _Seconds = 15.0
     error: str | None = None
 
     def state(self, latest: float | None) -> dict[str, Any]:
-        """The fields of samples, of which the `latest` was answered where the document does not say when."""
-        latest = None if self.error else latest
-        answered_at = latest if self.answered_at is None else float(self.answered_at)
-        times = {"max_age": self.max_age_seconds, "interval": self.interval_seconds, "fetched_at": answered_at}
-        return {**times, "error": self.error or None}
+        """The fields of samples, of which the `latest` came with the last answer."""
+        times = {"max_age": self.max_age_seconds, "interval": self.interval_seconds}
+        return {**times, "error": self.error or None, "fetched_at": None if self.error else latest}
 
 
 class _Query(_Source):
@@ -186,14 +178,11 @@ class _Query(_Source):
     total: _Point | None = None
     counts: dict[str, _Count] = {}
     window_seconds: _Seconds | None = None
-    offset_seconds: _Seconds = 0.0
     by_pod: bool | None = None
     targets: dict[str, _Count] = {}
 
 
 class _Assessed(_Section):
-    at: _Time | None = None
-    scale: dict[str, Any] | None = None
     endpoint_slices_silent: bool = False
 
 
@@ -250,9 +239,6 @@ def read_data(data: Mapping[str, Any]) -> DecisionCase:
 def _read(given: Mapping[str, Any]) -> DecisionCase:
     faults = [Fault(key, None, f"is required: {what}") for key, what in _REQUIRED.items() if given.get(key) is None]
     read = {key: _value(key, value, faults) for key, value in given.items() if value is not None}
-    assessed = read["assessed"] = read.get("assessed") or _Assessed()
-    if assessed.scale is not None:
-        assessed.scale = _tried(_SINGLE["scale"], assessed.scale, "assessed.scale", faults)
     if read.get("target") and (hpa := read.get("hpa")):
         decode = _watched(target_decoder(hpa.target.api_version, hpa.target.kind, None))
         read["target"] = _tried(decode, read["target"], "target", faults)
@@ -312,8 +298,7 @@ def _cross_faults(read: Mapping[str, Any]) -> Iterator[Fault]:
 
 def _case(read: Mapping[str, Any]) -> DecisionCase:
     """The decision to make."""
-    now, policy, hpa, assessed = read["now"], read["policy"], read["hpa"], read["assessed"]
-    at, watched = now if assessed.at is None else float(assessed.at), assessed.scale or read["scale"]
+    now, policy, hpa, scale = (read[key] for key in ("now", "policy", "hpa", "scale"))
     api_version, kind, name = hpa.target
     target = Target(api_version=api_version, kind=kind, name=name)
     if read.get("target") is not None:
@@ -325,23 +310,23 @@ def _case(read: Mapping[str, Any]) -> DecisionCase:
         replace(
             pod,
             endpoint_serving=endpoints.endpoint_serving(pod.namespace, pod.name, pod.uid),
-            endpoints_silent=assessed.endpoint_slices_silent,
+            endpoints_silent=(read.get("assessed") or _Assessed()).endpoint_slices_silent,
         )
-        for pod in target_pods(read["pods"], parse_selector(watched.selector).matches, target, partial=True)
+        for pod in target_pods(read["pods"], parse_selector(scale.selector).matches, target, partial=True)
     )
     usage: dict[str, PodUsage] = dict(read.get("usage", ()))
-    answered_at = min(max((one.at for one in usage.values()), default=at), at) if usage else None
+    answered_at = min(max(one.at for one in usage.values()), now) if usage else None
     source = read.get("usageSource") or _Source()
     queries = {metric.name: metric.query for metric in policy.metrics if metric.query is not None}
     samples = Samples(
         ResourceSamples(pods=usage, **source.state(answered_at)),
-        {name: _query(query, queries[name], at) for name, query in read.get("samples", {}).items()},
+        {name: _query(query, queries[name], now) for name, query in read.get("samples", {}).items()},
     )
     inputs = AssessmentInputs(
-        policy=policy, pods=pods, samples=samples, roster=read.get("instances"), scale=watched, bounds=hpa.bounds,
-        target=target, memory=read["memory"](pods) if read.get("memory") else Memory(), now=at,
+        policy=policy, pods=pods, samples=samples, roster=read.get("instances"), scale=scale, bounds=hpa.bounds,
+        target=target, memory=read["memory"](pods) if read.get("memory") else Memory(), now=now,
     )  # fmt: skip
-    return DecisionCase(inputs, read["scale"], now)
+    return DecisionCase(inputs, scale, now)
 
 
 def _query(given: _Query, query: Query, now: float) -> QuerySamples:
@@ -349,19 +334,16 @@ def _query(given: _Query, query: Query, now: float) -> QuerySamples:
     inputs = QueryInputs()  # of a named query, and of PromQL that cannot be read
     with contextlib.suppress(PromqlError):
         inputs = parse_inputs(query.prom_ql)
-    points, fewest = given.pods or {}, min(given.counts.values(), default=None)
+    pods = {name: _point(one, given.at, given.counts.get(name)) for name, one in (given.pods or {}).items()}
+    fewest = min(given.counts.values(), default=None)
     total = None if given.total is None else _point(given.total, given.at, fewest)
-    pods = {name: _point(point, given.at, given.counts.get(name)) for name, point in points.items()}
-    by_pod = given.by_pod
-    if by_pod is None and not (given.pods is None and given.total is None):
-        by_pod = given.pods is not None
+    has_answer = not (given.pods is None and given.total is None)
     return QuerySamples(
         pods={name: point for name, point in pods.items() if point is not None},
         total=total,
         window=inputs.window if given.window_seconds is None else given.window_seconds,
         shortest=inputs.shortest,
-        behind=given.offset_seconds,
-        by_pod=by_pod,
+        by_pod=given.pods is not None if given.by_pod is None and has_answer else given.by_pod,
         counts={} if total is None else given.counts,
         targets=given.targets,
         **given.state(None if given.at is None else min(float(given.at), now)),

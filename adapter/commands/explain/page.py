@@ -21,7 +21,6 @@ from adapter.commands.explain.read import Explained, read
 from adapter.commands.terminal import output
 from adapter.commands.terminal.command import FAILED, NO_DECISION, OK
 from adapter.commands.terminal.output import duration, printable
-from adapter.commands.terminal.waiting import waiting
 from adapter.kube.session import Session
 from adapter.load.explanation import range_text, value_text, value_texts
 from adapter.load.quantity import parse_nano
@@ -49,11 +48,11 @@ async def explain(parsed: argparse.Namespace) -> int:
                 while True:
                     live.update(page(await read(session, namespace, name)), refresh=True)
                     await asyncio.sleep(_WATCH_SECONDS)
-        with waiting("asking the server for its decision"):
+        with Console(stderr=True).status("asking the server for its decision"):  # on a terminal alone
             explained = await read(session, namespace, name)
     status = NO_DECISION if explained.error else FAILED if explained.answer is None else OK
     if parsed.save and explained.answer is not None:
-        return OK if _save(parsed.save, explained.answer.document) else FAILED
+        return _save(parsed.save, explained.answer.document)
     if parsed.save:
         output.complain("\n".join(explained.trouble))
     else:
@@ -66,24 +65,23 @@ def _print(shown: RenderableType) -> None:
     if sys.stdout.isatty():
         Console().print(shown)
         return
-    console = Console(width=_PLAIN_WIDTH, file=io.StringIO())
-    with console.capture() as captured:
-        console.print(shown)
-    output.print_lines(line.rstrip() for line in captured.get().splitlines())
+    plain = io.StringIO()
+    Console(width=_PLAIN_WIDTH, file=plain).print(shown)
+    output.print_lines(line.rstrip() for line in plain.getvalue().splitlines())
 
 
-def _save(file: str, document: str) -> bool:
-    """Write the document to a file; False, with the reason on standard error, where it cannot be written."""
+def _save(file: str, document: str) -> int:
+    """Write the document to a file. Returns the exit status."""
     if file == "-":
         output.print_line(document)
-        return True
+        return OK
     try:
         Path(file).write_text(f"{document}\n", encoding="utf-8")
     except OSError as error:
         output.complain(f"{file}: cannot be written: {error.strerror}")
-        return False
+        return FAILED
     output.complain(f"{file} has the decision's inputs: `effective-load decide {file}` decides again")
-    return True
+    return OK
 
 
 def page(explained: Explained) -> RenderableType:

@@ -1,5 +1,6 @@
 """Reads a HorizontalPodAutoscaler (autoscaling/v2): resource metrics, those of prometheus-adapter, and behavior."""
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -26,6 +27,10 @@ _SOURCES = {
     "External": "external",
 }  # fmt: skip
 _OF_V2 = {"autoscaling.alpha.kubernetes.io/metrics", "autoscaling.alpha.kubernetes.io/behavior"}
+_FEWER_STEPS = (
+    "after a step down the policy keeps the count until samples began later, and the HPA's stabilization window "
+    "remembers that count: fewer, later steps down."
+)
 _MOST = 10
 """The largest share of the requests that a policy has, 1000 %."""
 
@@ -77,8 +82,12 @@ def resource_goal(source: Fields, draft: Draft, name: str, container: str = "") 
     target = source.section("target")
     kind = target.text("type", "Utilization")
     if kind == "Utilization":
-        value: Fraction | None = Fraction(target.whole("averageUtilization"), 100)
+        value: Fraction | None = Fraction(percent := target.whole("averageUtilization"), 100)
         wanted["relativeTo"] = "Request"
+        edge, tolerance = percent * (1 + draft.tolerance), float(draft.tolerance * 100)
+        acts = f"at {percent} % with tolerance {tolerance:g} % it rises from {math.floor(edge) + 1} % on"
+        sentence = f"an HPA cuts utilization to whole percents: {acts}, the policy above {float(edge):g} %."
+        draft.note(NoteKind.DIFFERS, sentence)
     else:
         value = target.milli("averageValue")
     if not value or value < 0:
@@ -137,6 +146,7 @@ def read_behavior(spec: Fields, draft: Draft) -> None:
         spec.differs(
             "behavior", "without it an HPA may go up to 4 pods or to twice the count; now by 4 pods or to twice"
         )
+    draft.note(NoteKind.DIFFERS, _FEWER_STEPS)
     behavior, tolerances = spec.section("behavior"), []
     draft.behavior = {}
     for direction in ("scaleUp", "scaleDown"):

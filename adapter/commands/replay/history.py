@@ -2,14 +2,13 @@
 
 import csv
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import inf
-from pathlib import Path
 from statistics import median_low
 from typing import NamedTuple
 
+from adapter.commands.files import read_text
 from adapter.commands.replay.model import TITLE, Setup, fault
 from adapter.load.quantity import QuantityError, parse_number
 from adapter.runtime.faults import Fault, FaultyDocument
@@ -78,12 +77,7 @@ def read_csv(file: str, needed: Mapping[str, str], begin: float = -inf, end: flo
     moment at which the metric was unknown. The first line decides whether commas, semicolons, tabs or bars divide the
     columns. Raises FaultyDocument.
     """
-    try:
-        text = sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise fault("--csv", file, f"cannot be read: {error}; give a CSV file in UTF-8") from error
-    name = "standard input" if file == "-" else file
-    lines = text.removeprefix("\ufeff").splitlines() or [""]
+    lines, name = read_text(file).splitlines() or [""], "standard input" if file == "-" else file
     delimiter = max(_DELIMITERS, key=lines[0].count)
     reader = csv.DictReader(lines, delimiter=delimiter, restkey="")
     reader.fieldnames = columns = [cell.strip() for cell in reader.fieldnames or ()]

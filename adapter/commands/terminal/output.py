@@ -4,8 +4,6 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
-from pathlib import Path
 
 from adapter.runtime.faults import FaultyDocument
 
@@ -80,14 +78,3 @@ def complain(text: str) -> None:
 def print_faults(error: FaultyDocument) -> None:
     """Print the faults of a document to standard error, a line each."""
     complain("\n  ".join([f"{error.title or 'invalid input'}:", *map(str, error.faults)]))
-
-
-def read_text(file: str) -> str | None:
-    """The text of a file, or of standard input (`-`); None, with the reason on standard error, if it is unreadable."""
-    try:
-        with nullcontext(sys.stdin.buffer) if file == "-" else Path(file).open("rb") as opened:
-            return opened.read().decode()
-    except (OSError, ValueError) as error:
-        why = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
-        complain(f"{file}: cannot be read: {why}")
-        return None
