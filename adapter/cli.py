@@ -81,7 +81,7 @@ class _VersionAction(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
         from adapter.telemetry.metrics import package_version
 
-        output.print_line(f"{parser.prog} {package_version()}")
+        output.print_lines([f"{parser.prog} {package_version()}"])
         parser.exit()
 
 

@@ -1,5 +1,6 @@
 """What commands read of a cluster: objects as they are, and the server's decision on a policy with its inputs."""
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -64,7 +65,7 @@ class Decision(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Answer(msgspec.Struct):
-    decision: msgspec.Raw
+    decision: Decision
     document: msgspec.Raw
     server: dict[str, str] = {}
 
@@ -81,15 +82,12 @@ class Answer:
 
 def read_answer(body: bytes) -> Answer:
     """What the server answers. Raises MsgspecError for another form."""
-    wire = Decoder(_Answer).decode(body)
+    wire, case = Decoder(_Answer).decode(body), None
     document = bytes(wire.document).decode()
-    try:
+    with contextlib.suppress(DocumentError):
         case = read_document(document)
-    except DocumentError:
-        case = None
     version = wire.server.get("version", "unknown")
-    decision = Decoder(Decision).decode(wire.decision)
-    return Answer(decision=decision, document=document, case=case, version=version)
+    return Answer(decision=wire.decision, document=document, case=case, version=version)
 
 
 async def ask(session: Session, namespace: str, name: str) -> Answer | KubeError:

@@ -1,5 +1,6 @@
 """Reads Kubernetes objects from files: YAML, JSON, Lists, folders and standard input. Each object knows its place."""
 
+import contextlib
 import functools
 import os
 import re
@@ -7,10 +8,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import msgspec
 import yaml
 
+from adapter.kube.pods import PodDecoder
+from adapter.load.pods import Pod
 from adapter.policy.documents import mapping_at
 from adapter.runtime import document_text
 from adapter.runtime.faults import Fault, FaultyDocument
@@ -33,8 +37,7 @@ class Place:
         return f"{where}: {self.field}" if self.field else where
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileFault:
+class FileFault(NamedTuple):
     """Why a file, or an object in it, cannot be used."""
 
     place: Place
@@ -97,13 +100,13 @@ def read_files(paths: Iterable[str]) -> tuple[list[ManifestObject], list[FileFau
         try:
             text = read_text(file)
         except FaultyDocument as error:
-            faults.append(FileFault(place=Place(file=file), text=error.faults[0].advice))
+            faults.append(FileFault(Place(file=file), error.faults[0].advice))
             continue
         found, wrong = objects_of(text, file)
         if file == "-" and not found and not wrong:
             # The status of a pipe is that of its last command: a failed `helm template | …` must not pass.
-            text = "there is no object in it: the command that should print the manifests failed or printed none"
-            wrong = [FileFault(place=Place(file=file), text=text)]
+            why = "there is no object in it: the command that should print the manifests failed or printed none"
+            wrong = [FileFault(Place(file=file), why)]
         objects += found
         faults += wrong
     return objects, faults
@@ -115,7 +118,7 @@ def objects_of(text: str, file: str) -> tuple[list[ManifestObject], list[FileFau
         documents = document_text.read_documents(text)
     except document_text.TextError as error:
         template = "; it looks like a template: check what `helm template` prints" if "{{" in text else ""
-        return [], [FileFault(place=Place(file=file), text=f"{error}{template}")]
+        return [], [FileFault(Place(file=file), f"{error}{template}")]
     objects, faults = list[ManifestObject](), list[FileFault]()
     for number, document in enumerate(documents):
         for prefix, data in _listed(document):
@@ -126,9 +129,19 @@ def objects_of(text: str, file: str) -> tuple[list[ManifestObject], list[FileFau
             if not lack:
                 objects.append(one)
             elif isinstance(data.get("metadata"), Mapping):
-                sentence = f"{lack} is missing: the API server refuses the object"
-                faults.append(FileFault(place=one.place(), text=sentence))
+                faults.append(FileFault(one.place(), f"{lack} is missing: the API server refuses the object"))
     return objects, faults
+
+
+def template_pod(one: ManifestObject) -> Pod | None:
+    """A pod as a workload's template makes it; None for an object without one."""
+    template = mapping_at(one.data, "spec", "template")
+    if not mapping_at(template, "spec").get("containers"):
+        return None
+    metadata = {"name": one.name, "namespace": one.namespace, "labels": mapping_at(template, "metadata", "labels")}
+    with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError):
+        return PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": template["spec"]}))
+    return None
 
 
 def _files(paths: Iterable[str]) -> Iterator[str]:

@@ -207,11 +207,6 @@ async def test_a_kubeconfig_that_cannot_be_used_is_one_sentence(run: Run, conten
     assert "--kubeconfig" in remedy
 
 
-async def test_watch_needs_a_terminal(run: Run) -> None:
-    assert await run("web", "--watch") == INVALID
-    assert "--watch draws on a terminal" in run.err
-
-
 async def test_control_characters_of_others_do_not_reach_the_terminal(run: Run) -> None:
     given: dict[str, Any] = answered()
     given["decision"]["explanation"][0] = "\x1b[2J[bold]x"

@@ -136,7 +136,7 @@ def test_a_terminal_without_a_character_gets_another_one_for_it(monkeypatch: pyt
     monkeypatch.setattr(sys, "stdout", terminal)
     parser = argparse.ArgumentParser()
     parser.add_argument("command")
-    parser.set_defaults(run=lambda _: output.print_line("web \u2192 12"))
+    parser.set_defaults(run=lambda _: output.print_lines(["web \u2192 12"]))
     monkeypatch.setattr(cli, "argument_parser", lambda _: parser)
     cli.main(["check"])
     assert terminal.buffer.getvalue() == b"web ? 12\n"  # type: ignore[attr-defined]

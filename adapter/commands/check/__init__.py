@@ -34,18 +34,15 @@ def run(parsed: argparse.Namespace) -> int:
     from adapter.commands.check import report
     from adapter.commands.check.run import check_cluster, check_files
     from adapter.commands.terminal import output
+    from adapter.runtime.faults import Fault, FaultyDocument
     from adapter.settings import load_settings
     from adapter.telemetry import logs
 
     logs.configure("error", "console")  # the report has the errors
-    wrong = ""
     if parsed.manifests and (parsed.kubeconfig or parsed.policy):
-        wrong = "--manifests asks no cluster: leave --kubeconfig and --policy out"
-    elif parsed.policy and not all(map(is_name, parsed.policy.partition("/")[::2])):
-        wrong = f"--policy {parsed.policy!r}: write NAMESPACE/NAME"
-    if wrong:
-        output.complain(f"effective-load check: {wrong}")
-        return INVALID
+        raise FaultyDocument([Fault("--manifests", None, "asks no cluster: leave --kubeconfig and --policy out")])
+    if parsed.policy and not all(map(is_name, parsed.policy.partition("/")[::2])):
+        raise FaultyDocument([Fault("--policy", parsed.policy, "write NAMESPACE/NAME")])
     settings = load_settings(parsed.settings) if parsed.settings else None
     if parsed.manifests:
         findings = check_files(parsed.manifests, settings)

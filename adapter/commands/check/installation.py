@@ -1,6 +1,7 @@
 """What is installed: the API server, Deployments and settings, APIServices with their CA, the readiness of servers."""
 
 import asyncio
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -11,10 +12,9 @@ import msgspec
 from adapter.commands.check.report import Finding, error, ok, skipped, warning
 from adapter.commands.check.rights import ACCOUNTS
 from adapter.commands.cluster import list_objects, read_object, reason
-from adapter.commands.terminal.command import TOLERANCE_SINCE, parse_version
 from adapter.kube.api import API_SERVICES, CONFIG_MAPS, DEPLOYMENTS, PODS
 from adapter.kube.errors import KubeError, NotFound
-from adapter.kube.objects import ApiService, ConfigMap, KubeObject, ObjectReference
+from adapter.kube.objects import ApiService, ConfigMap, ObjectReference
 from adapter.kube.session import Session
 from adapter.policy.documents import mapping_at
 from adapter.runtime.decoding import Decoder
@@ -25,6 +25,8 @@ CUSTOM = ("v1beta2.custom.metrics.k8s.io", "v1beta1.custom.metrics.k8s.io")
 EXTERNAL = "v1beta1.external.metrics.k8s.io"
 SELECTOR = "app.kubernetes.io/name=effective-load"
 _COMPONENT = "app.kubernetes.io/component"
+_TOLERANCE_SINCE = (1, 35)
+"""The Kubernetes version from which on HPAs have a tolerance of their own."""
 _WRONG_SECONDS = 60.0
 _ASK_SECONDS = 3.0
 _PODS_LOG = "kubectl -n {namespace} get pods, and their log"
@@ -46,10 +48,6 @@ _REMEDIES = {
 }
 """What to do about an APIService that is not available, by a part of its condition's message, else by its reason."""
 _WITH_APISERVICES = "apply manifests/base/apiservices.yaml"
-
-
-class _ServerVersion(KubeObject, frozen=True):
-    git_version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,15 +76,15 @@ async def check_api_server(session: Session) -> tuple[list[Finding], bool | None
     """The API server's version and clock; and whether its HPAs have a tolerance of their own (None: unknown)."""
     about, found, text = "API server", list[Finding](), ""
     try:
-        text = Decoder(_ServerVersion).decode(await session.get("/version")).git_version
+        text = Decoder(dict[str, str]).decode(await session.get("/version")).get("gitVersion", "")
     except (KubeError, msgspec.MsgspecError) as fault:
         found.append(skipped(about, f"its version, for {reason(fault)}"))
     if (clocks := session.clock_warning()) is not None:
         found.append((error if abs(session.skew) > _WRONG_SECONDS else warning)(about, clocks))
-    version = parse_version(text)
+    version = re.match(r"v?(\d{1,4})\.(\d{1,4})(?!\d)", text)
     if version is None:
         return found, None
-    if version >= TOLERANCE_SINCE:
+    if (int(version[1]), int(version[2])) >= _TOLERANCE_SINCE:
         return [*found, ok(about, f"it is Kubernetes {text}, whose HPAs have a tolerance of their own")], True
     missing = (
         f"it is Kubernetes {text}, whose HPAs have no tolerance of their own (1.35 has): the controller's, 10 % by "
@@ -231,6 +229,4 @@ async def check_servers(session: Session, namespace: str, settings: Settings) ->
         pods = await list_objects(session, PODS, [namespace], labelSelector=f"{SELECTOR},{_COMPONENT}=server")
     except KubeError as fault:
         return [skipped("servers", f"whether they are ready, for {reason(fault)}")]
-    return [
-        finding for found in await asyncio.gather(*(ask(pod["metadata"]["name"]) for pod in pods)) for finding in found
-    ]
+    return [one for found in await asyncio.gather(*(ask(pod["metadata"]["name"]) for pod in pods)) for one in found]

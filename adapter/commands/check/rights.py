@@ -106,10 +106,8 @@ async def check_rights(
 
     async def lacks(right: Right) -> list[str]:
         """The namespaces without the right; a lone empty one for the cluster."""
-        everywhere = () if right.namespace else settings.kubernetes.namespaces
-        if await may(right, right.namespace):
-            return []
-        return [where for where in everywhere if not await may(right, where)] if everywhere else [""]
+        places = [right.namespace] if right.namespace else settings.kubernetes.namespaces or [""]
+        return [where for where in places if not await may(right, where)]
 
     try:
         found = await asyncio.gather(*map(lacks, rights))

@@ -53,7 +53,7 @@ async def check_cluster(settings: Settings | None, policy: str, kubeconfig: str 
 async def _layers(given: Settings | None, only: str, kubeconfig: str | None) -> AsyncIterator[list[Finding]]:
     """The findings of each layer, in the order of _LAYERS; each is read only once it is asked for."""
     async with AsyncExitStack() as stack:
-        session, trouble = None, ""
+        session = None
         try:
             session = await stack.enter_async_context(await Session.open(kubeconfig))
             # Without its storage it answers these paths and nothing else: every request would be waited for.
@@ -63,17 +63,13 @@ async def _layers(given: Settings | None, only: str, kubeconfig: str | None) -> 
             etcd = "[-]etcd failed" in str(fault)
             if session is None or etcd or isinstance(fault, Unreachable):
                 trouble = "its etcd fails (kubectl get --raw /readyz)" if etcd else str(fault)
-        if session is None or trouble:
-            remedy = "name a kubeconfig by --kubeconfig or $KUBECONFIG"
-            yield [error("API server", f"no cluster answers: {trouble}", remedy)]
-            return
+                remedy = "name a kubeconfig by --kubeconfig or $KUBECONFIG"
+                yield [error("API server", f"no cluster answers: {trouble}", remedy)]
+                return
         found, has_tolerance = await installed.check_api_server(session)
         yield found
         installation = await installed.find_installation(session, given or Settings())
-        settings_found = list[Finding]()
-        known = given
-        if given is None:
-            known, settings_found = await installed.installed_settings(session, installation)
+        known, settings_found = (given, []) if given else await installed.installed_settings(session, installation)
         settings = known or Settings()
         yield [
             finding
@@ -91,7 +87,6 @@ async def _layers(given: Settings | None, only: str, kubeconfig: str | None) -> 
         await fill_from_cluster(world, session, settings.kubernetes.namespaces)
         policies = [policy for _, policy in world.valid]
         found = await sources.check_usage(session, settings, policies)
-        of_registries, probes = list[Finding](), sources.Probes()
         named = [one.name for one in (*settings.prometheus.servers, *settings.registries)]
         if given is not None:
             found += await sources.check_prometheus(settings.prometheus.servers, session.now())
@@ -99,8 +94,7 @@ async def _layers(given: Settings | None, only: str, kubeconfig: str | None) -> 
             text = "what the cluster's settings name is asked only where they are made for"
             found.append(skipped(", ".join(named), text, "run the check in a pod of the server, or give --settings"))
         yield found
-        if given is not None:
-            of_registries, probes = await sources.check_registries(settings.registries, policies)
+        of_registries, probes = await sources.check_registries(given.registries if given else (), policies)
         yield of_registries
         found = [*world.findings, *check_links(world)]
         found += await _check_decisions(session, world, found, probes)
@@ -138,17 +132,14 @@ def _check_decision(about: str, policy: Policy, answer: Answer, probes: sources.
     yield from of_service
     if has_errors(of_service):  # which explain the rest
         return
-    registry, inputs_fresh = (
-        conditions.pop(one, "") for one in (ConditionType.REGISTRY_DATA_VALID, ConditionType.INPUTS_FRESH)
-    )
-    if registry:
-        yield error(about, registry)
+    inputs_fresh = conditions.pop(ConditionType.INPUTS_FRESH, "")
+    for kind, text in conditions.items():
+        yield (error if kind == ConditionType.REGISTRY_DATA_VALID else warning)(about, text)
     if text := decision.error or inputs_fresh:
         without = [pod.name for pod in decision.pods if pod.missing and "without a fresh sample" in text]
         named = f" ({first_names(sorted(without), _NAMED)})" if without else ""
         get = "HPAs get an error: " if decision.error else ""
         yield error(about, f"{get}{text}{named}", sources.remedy_of(text))
-    yield from (warning(about, text) for text in conditions.values())
     if decision.current == 0:
         yield from (warning(about, line) for line in decision.explanation[-1:])
 

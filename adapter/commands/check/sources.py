@@ -104,13 +104,6 @@ PROBE_SERVICE = "effective-load-check"
 _MOST_LISTED = 20
 Probes = dict[str, Sequence[ProbeResult]]
 """What each registry's servers answered, by the registry's name."""
-_TROUBLES = {
-    "unreachable": "cannot be reached",
-    "error": "could not be asked",
-    "unauthenticated": "does not authenticate the adapter",
-    "forbidden": "does not let the adapter read",
-    "filtered": "does not let the adapter read",
-}
 
 
 async def check_registries(
@@ -138,8 +131,7 @@ def _server(registry: registries.Registry, probes: Sequence[ProbeResult]) -> Ite
         elif trouble.reason == "unknown" and any(key.service == PROBE_SERVICE for key in one.troubles):
             yield ok(about, f"{one.server} answers")
         elif trouble.reason != "unknown":  # of a service, not of the registry
-            text = _TROUBLES.get(trouble.reason, "gives no usable answer")
-            yield error(about, f"{one.server} {text}: {_sentence(one, trouble.sentence)}")
+            yield error(about, f"{one.server}: {trouble.public}: {_sentence(one, trouble.sentence)}")
 
 
 def _sentence(of: ProbeResult, sentence: str) -> str:

@@ -1,20 +1,16 @@
 """What a check is about: policies, HPAs, workloads and rivals, filled from a cluster or from files."""
 
-import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Generic, TypeVar
 
-import msgspec
-
 from adapter.commands.check.report import Finding, error, skipped
 from adapter.commands.cluster import list_objects, reason
-from adapter.commands.files import ManifestObject, Place
+from adapter.commands.files import ManifestObject, Place, template_pod
 from adapter.kube.api import HPAS, WATERMARK_POLICIES, GroupVersionResource
 from adapter.kube.errors import Forbidden, KubeError, NotFound
-from adapter.kube.pods import PodDecoder
 from adapter.kube.session import Session
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
@@ -126,7 +122,7 @@ class World:
             version, of_kind = reference.get("apiVersion") or "apps/v1", reference.get("kind") or "Deployment"
             target = CrossVersionReference(str(version), str(of_kind), str(reference.get("name")))
             self.rivals[at.namespace, target.identity].append(at)
-        elif not self.is_live and (pod := _pod(at)) is not None:
+        elif not self.is_live and (pod := template_pod(at)) is not None:
             target = CrossVersionReference(at.api_version, at.kind, at.name)
             self.workloads.setdefault((at.namespace, target.identity), (at, pod))
 
@@ -185,14 +181,3 @@ def _add_settings(world: World, at: ManifestObject) -> None:
     except SettingsError as faulty:
         about, place = f"ConfigMap {at.namespace}/{at.name}", at.place(f"data.{_SETTINGS_KEY}")
         world.findings += [error(about, str(fault), place=place) for fault in faulty.faults]
-
-
-def _pod(at: ManifestObject) -> Pod | None:
-    """A pod as a workload's template makes it; None for an object without one."""
-    template = mapping_at(at.data, "spec", "template")
-    if not mapping_at(template, "spec").get("containers"):
-        return None
-    metadata = {"name": at.name, "namespace": at.namespace, "labels": mapping_at(template, "metadata", "labels")}
-    with contextlib.suppress(msgspec.MsgspecError, TypeError, ValueError):
-        return PodDecoder()(msgspec.json.encode({"metadata": metadata, "spec": template["spec"]}))
-    return None

@@ -31,7 +31,7 @@ from adapter.policy.hpa import parse_hpa
 from adapter.policy.instance_json import InstanceList
 from adapter.policy.linking import target_pods
 from adapter.policy.status_memory import from_status
-from adapter.policy.watermark_policy import MOST_REPLICAS, parse_policy
+from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.kubernetes import Endpoints, listing
 from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
@@ -104,9 +104,6 @@ def _watched(decode: Callable[[bytes], Any]) -> Callable[[object], Any]:
 
 def _scale(body: bytes) -> Scale:
     scale = decode_scale(body)
-    for part, count in (("spec", scale.replicas), ("status", scale.status_replicas)):
-        if not 0 <= count <= MOST_REPLICAS:
-            raise DocumentError([Fault(f"{part}.replicas", count, f"must be a number from 0 to {MOST_REPLICAS}")])
     try:
         parse_selector(scale.selector)
     except SelectorError as error:

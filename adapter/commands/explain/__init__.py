@@ -29,38 +29,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--kubeconfig", metavar="FILE", help="default: in-cluster, else $KUBECONFIG, else ~/.kube/config"
     )
     parser.add_argument("--context", metavar="NAME", default="", help="of the kubeconfig; default: its current one")
-    parser.add_argument("-w", "--watch", action="store_true", help="draw the page every 2 s, on a terminal")
     parser.add_argument("--save", metavar="FILE", help="write the document that `decide` reads; - is standard output")
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Explain the decision."""
+    """Explain the decision. Raises FaultyDocument for arguments that contradict each other."""
     import asyncio
-    import signal
-    import sys
 
     from adapter.commands.explain import page
     from adapter.commands.terminal import output
     from adapter.kube.errors import KubeError
+    from adapter.runtime.faults import Fault, FaultyDocument
     from adapter.telemetry import logs
 
     logs.configure("error", "console")  # the page has the errors
-    wrong, (namespace, _) = "", parsed.policy
-    if parsed.watch and (parsed.save or not sys.stdout.isatty()):
-        wrong = "--watch draws on a terminal, without --save"
-    elif namespace and parsed.namespace not in {"", namespace}:
-        wrong = f"POLICY names namespace {namespace}, and -n names {parsed.namespace}: leave one of them out"
-    if wrong:
-        output.complain(f"effective-load explain: {wrong}")
-        return INVALID
+    namespace, _ = parsed.policy
+    if namespace and parsed.namespace not in {"", namespace}:
+        advice = f"POLICY names namespace {namespace}, and -n names {parsed.namespace}: leave one of them out"
+        raise FaultyDocument([Fault("", None, advice)])
     try:
         return asyncio.run(page.explain(parsed))
     except KubeError as error:
         output.complain(f"effective-load explain: no cluster can be asked: {error}")
         output.complain("  name a kubeconfig by --kubeconfig or $KUBECONFIG")
         return FAILED
-    except KeyboardInterrupt:
-        return OK if parsed.watch else 128 + signal.SIGINT
 
 
 COMMAND = Command(
@@ -71,14 +63,14 @@ COMMAND = Command(
     "command shows its decision. The rights of the role view suffice. "
     "As a kubectl plugin: kubectl effective-load explain POLICY.",
     statuses={
-        OK: "a count is served; also after Ctrl-C with --watch",
+        OK: "a count is served",
         NO_DECISION: "an error is served instead of a count",
         FAILED: "the decision cannot be read, such as where a right is missing",
         INVALID: "the arguments are invalid",
     },
     examples=(
         Example("effective-load explain checkout -n shop", "the decision as a page"),
-        Example("kubectl effective-load explain checkout --watch", "the same as a plugin, drawn every 2 s"),
+        Example("kubectl effective-load explain checkout", "the same as a plugin; watch(1) draws it again"),
         Example("effective-load explain shop/checkout --save checkout.json", "the inputs, for a report of a fault"),
         Example("effective-load decide checkout.json", "the decision on them, anywhere"),
     ),

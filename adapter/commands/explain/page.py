@@ -1,7 +1,6 @@
 """The page of a decision: one list of sections, drawn by rich; without a terminal it is plain text."""
 
 import argparse
-import asyncio
 import io
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
-from rich.live import Live
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -27,7 +25,6 @@ from adapter.load.quantity import parse_nano
 from adapter.load.samples import SourceState
 from adapter.runtime.times import parse_time
 
-_WATCH_SECONDS = 2.0
 _PLAIN_WIDTH = 1000
 """Lines in a pipe are not broken."""
 _BAND_WIDTH = 60
@@ -39,15 +36,10 @@ _SIGNS = {"target": "┆", "raw": "○", "usage": "●"}
 
 
 async def explain(parsed: argparse.Namespace) -> int:
-    """Read, then draw, print or save; with `--watch` again and again. Returns the exit status. Raises KubeError."""
+    """Read, then print or save. Returns the exit status. Raises KubeError."""
     namespace, name = parsed.policy
     async with await Session.open(parsed.kubeconfig, context=parsed.context) as session:
         namespace = namespace or parsed.namespace or await session.default_namespace()
-        if parsed.watch:
-            with Live(console=Console(), screen=True, auto_refresh=False) as live:
-                while True:
-                    live.update(page(await read(session, namespace, name)), refresh=True)
-                    await asyncio.sleep(_WATCH_SECONDS)
         with Console(stderr=True).status("asking the server for its decision"):  # on a terminal alone
             explained = await read(session, namespace, name)
     status = NO_DECISION if explained.error else FAILED if explained.answer is None else OK
@@ -73,7 +65,7 @@ def _print(shown: RenderableType) -> None:
 def _save(file: str, document: str) -> int:
     """Write the document to a file. Returns the exit status."""
     if file == "-":
-        output.print_line(document)
+        output.print_lines([document])
         return OK
     try:
         Path(file).write_text(f"{document}\n", encoding="utf-8")
@@ -139,8 +131,8 @@ def band(metric: Metric, *, is_share: bool) -> Iterator[Text]:
     if metric.error:
         yield _text(metric.error)
         return
-    given = {key: getattr(metric, key) for key in ("low", "high", "target", "raw", "usage")}
-    values = {key: parse_nano(text) for key, text in given.items() if text is not None}
+    keys = ("low", "high", "target", "raw", "usage")
+    values = {key: parse_nano(text) for key in keys if (text := getattr(metric, key)) is not None}
     texts = value_texts(values, as_percent=is_share)
     end = max(values.values(), default=0) * _ROOM
     if not end:

@@ -17,15 +17,13 @@ from adapter.commands.migrate.read import (
     quantity,
     read_draft,
 )
+from adapter.policy.hpa import MetricSourceType
 
 API_GROUP = "autoscaling"
 KIND = "HorizontalPodAutoscaler"
 UNKNOWN_URL = "http://write-here-the-address-of-prometheus:9090"
 """Stands for a Prometheus that the original does not name."""
-_SOURCES = {
-    "Resource": "resource", "ContainerResource": "containerResource", "Pods": "pods", "Object": "object",
-    "External": "external",
-}  # fmt: skip
+_SOURCES: dict[str, str] = {kind.value: kind[0].lower() + kind[1:] for kind in MetricSourceType}
 _OF_V2 = {"autoscaling.alpha.kubernetes.io/metrics", "autoscaling.alpha.kubernetes.io/behavior"}
 _FEWER_STEPS = (
     "after a step down the policy keeps the count until samples began later, and the HPA's stabilization window "

@@ -3,9 +3,9 @@
 Triggers prometheus, cpu and memory become metrics, cron becomes schedules; the others are named.
 """
 
+import math
 import re
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Any
 
 from adapter.commands.migrate.hpa import read_behavior, resource_goal
@@ -145,25 +145,12 @@ def _prometheus(place: int, fields: Fields, draft: Draft) -> None:
             sentence = f"KEDA takes {answer} for 0; here it is an error, and the count stays: {remedy}"
             metadata.differs("ignoreNullValues", sentence, nulls)
     total = fields.text("metricType", "AverageValue") == "Value"
-    target, server = _threshold(metadata), _server(fields, metadata)
+    if not (target := metadata.milli("threshold", math.floor)) or target < 0:
+        raise Refusal(f"{metadata.at('threshold')}: must be at least 0.001")
+    server = _server(fields, metadata)
     draft.goals.append(
         Goal(name=name, query=query, server=server, values={"target": target}, total=total, path=fields.path)
     )
-
-
-def _threshold(metadata: Fields) -> Fraction:
-    """The threshold in units, cut to thousandths as KEDA does. Raises Refusal."""
-    text = metadata.text("threshold", required=True)
-    try:
-        exact = Fraction(text)
-    except ValueError:
-        raise Refusal(f"{metadata.at('threshold')}: {text!r} is not a number") from None
-    milli = int(exact * 1000)
-    if milli <= 0:
-        raise Refusal(f"{metadata.at('threshold')}: {text} must be at least 0.001")
-    if milli != exact * 1000:
-        metadata.differs("threshold", f"KEDA cuts it to {milli}m, which is kept")
-    return Fraction(milli, 1000)
 
 
 def _server(fields: Fields, metadata: Fields) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ The API server has admitted the objects, so their fields are trusted. A field of
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -118,14 +118,14 @@ class Fields:
         except QuantityError as error:
             raise Refusal(f"{self.at(key)}: {error}") from None
 
-    def milli(self, key: str) -> Fraction | None:
-        """A quantity in whole thousandths, rounded up as controllers do; None where absent. Raises Refusal."""
+    def milli(self, key: str, whole: Callable[[Fraction], int] = math.ceil) -> Fraction | None:
+        """A quantity in whole thousandths, rounded up as HPAs do, or as said; None where absent. Raises Refusal."""
         given = self.quantity(key)
         if given is None:
             return None
-        milli = math.ceil(given * 1000)
+        milli = whole(given * 1000)
         if milli != given * 1000:
-            self.differs(key, f"its controller rounds it up to {milli}m, which is kept")
+            self.differs(key, f"its controller rounds it to {milli}m, which is kept")
         return Fraction(milli, 1000)
 
     def section(self, key: str) -> "Fields":
@@ -185,11 +185,6 @@ class Goal:
     def is_ratio(self) -> bool:
         """Whether its values are shares of a request."""
         return self.resource is not None and "relativeTo" in self.resource
-
-    @property
-    def is_plain_cpu(self) -> bool:
-        """Whether it is cpu in cores, where a policy also looks at the limits."""
-        return self.resource is not None and self.resource["name"] == "cpu" and not self.is_ratio
 
     def shown(self, value: Fraction) -> str:
         """A value of this metric as a policy has it."""

@@ -112,7 +112,8 @@ def _left_out(one: ManifestObject, followed: Sequence[tuple[str, str]]) -> str:
 def _policy_of(one: ManifestObject) -> str:
     """The policy that an HPA follows; empty for none, and for other objects."""
     metrics = mapping_at(one.data, "spec").get("metrics") if one.kind == hpa.KIND else None
-    described = (mapping_at(each, "object", "describedObject") for each in metrics or () if isinstance(metrics, list))
+    listed = metrics if isinstance(metrics, list) else ()
+    described = (mapping_at(each, "object", "describedObject") for each in listed)
     return next((str(each.get("name")) for each in described if each.get("kind") == KIND), "")
 
 
@@ -163,7 +164,9 @@ def _pair(
     for flaw in _flaws(parsed, manifest):
         if flaw.reason is Reason.WATERMARKS_TOO_CLOSE and low_percent:
             draft.note(NoteKind.TO_DO, flaw.message, "spec.metrics")
-    return Pair(draft.kind, draft.name, one.file, [policy, manifest], _ordered(draft.notes))
+    unique = {(note.kind, note.field, note.sentence): note for note in draft.notes}
+    notes = sorted(unique.values(), key=lambda note: list(NoteKind).index(note.kind))
+    return Pair(draft.kind, draft.name, one.file, [policy, manifest], notes)
 
 
 def _flaws(policy: Policy, manifest: Mapping[str, Any]) -> tuple[Flaw, ...]:
@@ -205,7 +208,7 @@ def _passage(draft: Draft, short: str) -> None:
 
 def _keep_defaults(draft: Draft) -> None:
     """Write the fields whose defaults do what the original does not, or note the difference in numbers."""
-    if any(goal.is_plain_cpu for goal in draft.goals):
+    if any((goal.resource or {}).get("name") == "cpu" and not goal.is_ratio for goal in draft.goals):
         draft.spec.setdefault("saturationFactor", "1")
     if any(goal.by_pod for goal in draft.goals):
         draft.spec.setdefault("acceptZeroUsage", True)
@@ -258,12 +261,6 @@ def _hpa_of(one: ManifestObject) -> Pair:
     notes = [Note(NoteKind.TO_DO, "spec", None, _YOURS.format(policy.hpa, _BOUNDS.minimum, _BOUNDS.maximum))]
     notes += [Note(NoteKind.DIFFERS, "", None, flaw.message) for flaw in _flaws(policy, manifest)]
     return Pair(KIND, policy.hpa, one.file, [manifest], notes)
-
-
-def _ordered(notes: Iterable[Note]) -> list[Note]:
-    """The notes by kind, what to do first, each once."""
-    unique = {(note.kind, note.field, note.sentence): note for note in notes}
-    return sorted(unique.values(), key=lambda note: list(NoteKind).index(note.kind))
 
 
 # --- output ---

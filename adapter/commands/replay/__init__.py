@@ -8,13 +8,11 @@ import functools
 
 from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Example
 
-_WIDEST_OPTION = 34
-
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
     """Declare the arguments: the policy, the history, how pods behave, and the output. The help fits 40 lines."""
     command.usage = "effective-load replay FILE… (--csv FILE | --prometheus SERVER --from TIME) [options]"
-    command.formatter_class = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=_WIDEST_OPTION)
+    command.formatter_class = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=34)
     add = command.add_argument
     add("files", metavar="FILE", nargs="+", help="policy, its HPA and workload")
     add("--csv", metavar="FILE", help="time, metrics, pulled_out")

@@ -173,19 +173,11 @@ class PolicyAutoscaler(HpaAutoscaler):
         return ranges
 
     def _assess(self, view: View, scale: Scale) -> Assessment:
-        assessment = assess(
-            AssessmentInputs(
-                policy=self.policy,
-                pods=view.pods,
-                samples=self._samples(view),
-                roster=self.roster,
-                scale=scale,
-                bounds=self._bounds,
-                target=_TARGET,
-                memory=self._memory,
-                now=view.now,
-            )
-        )
+        inputs = AssessmentInputs(
+            policy=self.policy, pods=view.pods, samples=self._samples(view), roster=self.roster, scale=scale,
+            bounds=self._bounds, target=_TARGET, memory=self._memory, now=view.now,
+        )  # fmt: skip
+        assessment = assess(inputs)
         self._memory = assessment.memory
         return assessment
 
@@ -200,16 +192,13 @@ class PolicyAutoscaler(HpaAutoscaler):
                     usage[pod] = (*usage.get(pod, ()), (metric.resource, value))
                 continue
             is_total = name in self._totals
+            total = Point(at, view.load[name]) if is_total else None
+            pods = {} if is_total else _shared(view.samples[name], lambda value: Point(at, value))
             queries[name] = QuerySamples(
-                pods={} if is_total else _shared(view.samples[name], lambda value: Point(at, value)),
-                total=Point(at, view.load[name]) if is_total else None,
-                window=view.window,
-                by_pod=not is_total,
-                max_age=MAX_AGE,
-                fetched_at=view.now,
+                pods=pods, total=total, window=view.window, by_pod=not is_total, max_age=MAX_AGE, fetched_at=view.now
             )
-        pods = _shared(usage, lambda amounts: PodUsage(at, view.window, {"app": dict(amounts)}))
-        return Samples(ResourceSamples(pods=pods, max_age=MAX_AGE, fetched_at=view.now), queries)
+        used = _shared(usage, lambda amounts: PodUsage(at, view.window, {"app": dict(amounts)}))
+        return Samples(ResourceSamples(pods=used, max_age=MAX_AGE, fetched_at=view.now), queries)
 
 
 def hpa_following(policy: Policy, hpa: Hpa | None) -> Hpa:

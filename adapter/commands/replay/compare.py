@@ -7,13 +7,7 @@ from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
-from adapter.commands.replay.autoscalers import (
-    HpaAutoscaler,
-    PolicyAutoscaler,
-    hpa_following,
-    judged_by,
-    stock_hpa_for,
-)
+from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler, hpa_following, judged_by, stock_hpa_for
 from adapter.commands.replay.history import Stretch, Tick, stretches
 from adapter.commands.replay.loop import play
 from adapter.commands.replay.model import Autoscaler, Setup

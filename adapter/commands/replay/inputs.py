@@ -1,29 +1,29 @@
 """What the arguments of a replay say: files, amounts, durations and times, made into a service and its history."""
 
 import argparse
+import contextlib
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
+from typing import TypeVar
 
-import msgspec
-
-from adapter.commands.files import ManifestObject, read_files
+from adapter.commands.files import ManifestObject, read_files, template_pod
 from adapter.commands.replay.autoscalers import capacity_of, throttles_of
 from adapter.commands.replay.compare import Service
 from adapter.commands.replay.history import Tick, read_csv, seconds_of
 from adapter.commands.replay.model import TITLE, Amounts, Setup, fault
 from adapter.commands.replay.prometheus import HistoryUnavailable, read_history, read_source
-from adapter.kube.pods import PodDecoder
 from adapter.load.quantity import QuantityError, parse_nano
 from adapter.load.spec import Metric
-from adapter.policy.documents import mapping_at
 from adapter.policy.hpa import DESIRED_REPLICAS, parse_hpa
 from adapter.policy.watermark_policy import KIND, parse_policy
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.settings import load_settings
 from adapter.usage.resource_metrics import parse_go_duration
+
+T = TypeVar("T")
 
 _LONGEST = 7 * 86_400.0
 _AGO = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
@@ -58,7 +58,7 @@ def read_service(parsed: argparse.Namespace) -> tuple[Service, list[Tick]]:
         pod_startup=_duration("--pod-startup", parsed.pod_startup),
         sample_age=_duration("--sample-age", parsed.sample_age),
         window=_duration("--window", parsed.window),
-        capacity=_capacity(parsed.capacity),
+        capacity=_pairs("--capacity", parsed.capacity, parse_nano, "an amount above 0, such as cpu=1500m"),
         requests=requests,
         limits=limits,
     )
@@ -92,19 +92,17 @@ def read_service(parsed: argparse.Namespace) -> tuple[Service, list[Tick]]:
         if not ticks:
             raise HistoryUnavailable("the history has no data for that time; change --from and --to")
         return service, ticks
-    own, moments = _queries(parsed.query), _moments(parsed)
-    source = read_source(settings, parsed.prometheus or "", own, moments)
+    own = _pairs("--query", parsed.query, str, "its PromQL, such as cpu='sum(…)'")
+    source = read_source(settings, parsed.prometheus or "", own, _moments(parsed))
     return service, read_history(replace(policy, metrics=tuple(loads)), workload, source)
 
 
 def _pod_amounts(objects: Sequence[ManifestObject], namespace: str, workload: str) -> tuple[Amounts, Amounts]:
     """The requests and the limits of a workload's pods: the pod's own, else the sums of its containers and sidecars."""
-    of_workload = [one for one in objects if (one.namespace, one.name) == (namespace, workload)]
-    specs = (mapping_at(one.data, "spec", "template", "spec") for one in of_workload)
-    try:
-        pod = PodDecoder()(msgspec.json.encode({"metadata": {"name": "replay"}, "spec": next(filter(None, specs), {})}))
-    except msgspec.MsgspecError as error:
-        raise fault("spec.template", None, f"is not that of a pod: {error}") from error
+    pods = (template_pod(one) for one in objects if (one.namespace, one.name) == (namespace, workload))
+    pod = next(filter(None, pods), None)
+    if pod is None:
+        return {}, {}
     requests, limits = _sums([one.requests for one in pod.containers]), _sums([one.limits for one in pod.containers])
     return requests | dict(pod.pod_requests), limits | dict(pod.pod_limits)
 
@@ -115,39 +113,29 @@ def _sums(amounts: Sequence[Amounts]) -> dict[str, int]:
     return {name: sum(amount[name] for amount in amounts) for name in sorted(names)}
 
 
-def _queries(given: Sequence[str]) -> dict[str, str]:
-    own = {}
-    for text in given:
-        name, query = (part.strip() for part in text.partition("=")[::2])
-        if not name or not query:
-            raise fault("--query", text, "write METRIC=PROMQL, such as cpu='sum(…)'")
-        own[name] = query
-    return own
-
-
 def _moments(parsed: argparse.Namespace) -> range:
     """The moments that Prometheus is asked for, in milliseconds since the epoch. Raises FaultyDocument."""
     if parsed.begin is None:
         raise fault("--from", None, "name the beginning of the history, such as 7d")
     step = max(1000, round(_duration("--step", parsed.step) * 1000))
-    begin, end = (round(_moment(*one) * 1000) for one in (("--from", parsed.begin), ("--to", parsed.end or "now")))
+    begin, end = (round(_moment(*one) * 1000) for one in (("--from", parsed.begin), ("--to", parsed.end or "0s")))
     moments = range(-(-begin // step) * step, end + 1, step)
     if len(moments) < 2:
         raise fault("--from", parsed.begin, "must be earlier than --to by a step or more")
     return moments
 
 
-def _capacity(given: Sequence[str]) -> dict[str, int]:
-    amounts = {}
+def _pairs(option: str, given: Sequence[str], parse: Callable[[str], T | None], advice: str) -> dict[str, T]:
+    """What an option gives by name, as NAME=VALUE; a value that cannot be read, or is empty, is a fault."""
+    pairs = {}
     for text in given:
-        name, _, quantity = text.partition("=")
-        try:
-            amounts[name] = parse_nano(quantity)
-        except QuantityError as error:
-            raise fault("--capacity", text, str(error)) from error
-        if not name or not amounts[name]:
-            raise fault("--capacity", text, "write a name and an amount above 0, such as cpu=1500m")
-    return amounts
+        name, _, value = text.partition("=")
+        with contextlib.suppress(QuantityError):
+            if name.strip() and (parsed := parse(value.strip())):
+                pairs[name.strip()] = parsed
+                continue
+        raise fault(option, text, f"write a name and {advice}")
+    return pairs
 
 
 def _duration(argument: str, text: str) -> float:
@@ -158,12 +146,11 @@ def _duration(argument: str, text: str) -> float:
 
 
 def _moment(option: str, text: str) -> float:
-    """A time in seconds since the epoch: RFC 3339, such seconds, `now`, or a duration ago. Raises FaultyDocument."""
-    ago = _AGO.fullmatch(text)
-    if ago or text == "now":
-        return time.time() - (int(ago[1]) * _UNITS[ago[2]] if ago else 0)
+    """A time in seconds since the epoch: RFC 3339, such seconds, or a duration ago. Raises FaultyDocument."""
+    if ago := _AGO.fullmatch(text):
+        return time.time() - int(ago[1]) * _UNITS[ago[2]]
     at = seconds_of(text)
     if at is None:
-        advice = "write a time such as 2026-01-31T08:00:00Z, seconds since the epoch, now, or 7d for 7 days ago"
+        advice = "write a time such as 2026-01-31T08:00:00Z, seconds since the epoch, or 7d for 7 days ago"
         raise fault(option, text, advice)
     return at

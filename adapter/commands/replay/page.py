@@ -17,7 +17,7 @@ from typing import Any
 from adapter.commands.replay.autoscalers import capacity_of, plain_usage
 from adapter.commands.replay.compare import SUBJECT, Result
 from adapter.commands.replay.model import fault
-from adapter.commands.replay.report import figures, notes, percent, span_text
+from adapter.commands.replay.report import MEANING, figures, notes, span_text
 from adapter.commands.replay.score import Run, Summary, pieces
 from adapter.commands.terminal.output import duration
 from adapter.load.quantity import NANO
@@ -67,7 +67,7 @@ def page(result: Result) -> str:
             for index, run in enumerate(runs)
         ),
         table=_table(result),
-        notes="".join(f"<li>{escape(note)}</li>" for note in notes(result)),
+        notes="".join(f"<li>{escape(note)}</li>" for note in (*notes(result), MEANING)),
         startup=f"{setup.pod_startup:g}",
         sync=f"{setup.sync:g}",
         age=f"{setup.sample_age:g}",
@@ -86,24 +86,17 @@ def _titled(index: int, name: str) -> str:
 
 def _headline(ours: Summary, base: Run) -> str:
     """The pod-hours beside the stock HPA, and the risks: a policy that costs more is over its watermark for less."""
-    theirs = base.summary
-    over = duration(ours.over_high_seconds), duration(theirs.over_high_seconds)
-    parts = [
-        f"{100 * (ours.pod_hours / theirs.pod_hours - 1):+.1f} % pod-hours",
-        f"{over[0]} over the high watermark ({over[1]})",
-    ]
-    if ours.shortfall_ratio is not None:
-        lost = f"{percent(ours.shortfall_ratio)} of the load beyond the pods' capacity"
-        parts.append(f"{lost} ({percent(theirs.shortfall_ratio)})")
-    told = ", ".join(f"<strong>{escape(part)}</strong>" for part in parts)
-    return f"With this policy: {told}; in brackets that of <bdi>{escape(base.name)}</bdi>."
+    hours = f"<strong>{100 * (ours.pod_hours / base.summary.pod_hours - 1):+.1f} % pod-hours</strong>"
+    over, instead = (duration(one.over_high_seconds) for one in (ours, base.summary))
+    over = f"<strong>{over} over the high watermark</strong> instead of {instead}"
+    return f"With this policy, beside <bdi>{escape(base.name)}</bdi>: {hours}, {over}."
 
 
 def _table(result: Result) -> str:
     head = "".join(f'<th scope="col">{_titled(index, run.name)}</th>' for index, run in enumerate(result.runs))
     body = "".join(
-        f'<tr><th scope="row">{escape(title)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
-        for _, title, cells in figures(result)
+        f'<tr><th scope="row">{escape(head)}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>"
+        for head, *cells in figures(result)
     )
     return f"<thead><tr><td></td>{head}</tr></thead><tbody>{body}</tbody>"
 

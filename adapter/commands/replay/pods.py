@@ -60,7 +60,7 @@ class ServicePods:
     def shown(self) -> tuple[Pod, ...]:
         """The pods as the API shows them; the same object while they do not change."""
         if self._shown is None:
-            self._shown = tuple(map(self._show, self._in_order()))
+            self._shown = tuple(map(self._show, sorted([*self.serving, *self.out, *self.starting], key=_number)))
         return self._shown
 
     def models(self) -> tuple[ModelPod, ...]:
@@ -70,18 +70,16 @@ class ServicePods:
             self._models = tuple(
                 ModelPod(
                     name=pod.name,
-                    ready=str(pod.is_ready),
-                    ready_since=pod.ready_at if pod.is_ready else pod.created,
-                    started=pod.created,
+                    ready=str(pod.ready.status),
+                    ready_since=pod.ready.since or 0.0,
+                    started=pod.created_at,
                     requests=requests,
                     containers={"app": requests},
                 )
-                for pod in self._in_order()
+                for pod in self.shown()
+                if pod.ready is not None
             )
         return self._models
-
-    def _in_order(self) -> list[ServicePod]:
-        return sorted([*self.serving, *self.out, *self.starting], key=_number)
 
     def advance(self, now: float) -> None:
         """Pods become Ready."""

@@ -11,20 +11,20 @@ from adapter.commands.terminal.output import aligned, duration
 from adapter.load.quantity import nano_text
 from adapter.runtime.times import format_time
 
-FIGURES: dict[str, tuple[str, Callable[[Summary], str]]] = {
-    "REPLICAS": (
-        "Replicas: least / average / most",
-        lambda one: f"{one.replicas.least} / {one.replicas.average:.1f} / {one.replicas.most}",
-    ),
-    "OVER HIGH": ("Time over the high watermark", lambda one: duration(one.over_high_seconds)),
-    "LONGEST": ("Longest time over it in a row", lambda one: duration(one.longest_over_high_seconds)),
-    "SHORTFALL": ("Load beyond the pods' capacity", lambda one: percent(one.shortfall_ratio)),
-    "CHANGES": ("Changes of the count", lambda one: f"{one.change_count:,}"),
-    "FLAPS": ("Flaps (changes turned back within 10 minutes)", lambda one: f"{one.flaps:,}"),
-    "OVERSHOOT": ("Most replicas beyond the need", lambda one: f"{one.overshoot:,}"),
-    "POD-HOURS": ("Pod-hours", lambda one: f"{one.pod_hours:.1f}"),
+_FIGURES: dict[str, Callable[[Summary], str]] = {
+    "REPLICAS": lambda one: f"{one.replicas.least} / {one.replicas.average:.1f} / {one.replicas.most}",
+    "OVER HIGH": lambda one: duration(one.over_high_seconds),
+    "LONGEST": lambda one: duration(one.longest_over_high_seconds),
+    "SHORTFALL": lambda one: percent(one.shortfall_ratio),
+    "CHANGES": lambda one: f"{one.change_count:,}",
+    "FLAPS": lambda one: f"{one.flaps:,}",
+    "OVERSHOOT": lambda one: f"{one.overshoot:,}",
+    "POD-HOURS": lambda one: f"{one.pod_hours:.1f}",
 }
-"""The columns of the table with their titles on the page."""
+MEANING = (
+    "REPLICAS: least / average / most. OVER HIGH: time with more than a high watermark on a serving pod; LONGEST: in a "
+    "row. FLAPS: changes turned back within 10 minutes. OVERSHOOT: most replicas beyond the need."
+)
 
 
 def percent(ratio: float | None) -> str:
@@ -32,11 +32,10 @@ def percent(ratio: float | None) -> str:
     return "" if ratio is None else f"{100 * ratio:.3f} %"
 
 
-def figures(result: Result) -> Iterator[tuple[str, str, list[str]]]:
-    """Head, title, and a cell for each run; without the shortfall where no capacity is known."""
-    for head, (title, figure) in FIGURES.items():
-        if any(cells := [figure(run.summary) for run in result.runs]):
-            yield head, title, cells
+def figures(result: Result) -> list[tuple[str, ...]]:
+    """Head, and a cell for each run; without the shortfall where no capacity is known."""
+    rows = [(head, *(figure(run.summary) for run in result.runs)) for head, figure in _FIGURES.items()]
+    return [row for row in rows if any(row[1:])]
 
 
 def lines(result: Result) -> Iterator[str]:
@@ -45,11 +44,9 @@ def lines(result: Result) -> Iterator[str]:
     yield f"Replay of {policy.namespace}/{policy.name}, {span_text(result)}, {result.ticks} ticks"
     yield from notes(result)
     yield ""
-    columns = [("AUTOSCALER", *(run.name for run in result.runs))]
-    columns += [(head, *cells) for head, _, cells in figures(result)]
+    columns = [("AUTOSCALER", *(run.name for run in result.runs)), *figures(result)]
     yield from aligned(list(zip(*columns, strict=True)))
-    yield ""
-    yield "REPLICAS: least / average / most. OVER HIGH: time with more than a high watermark on a serving pod."
+    yield from ("", MEANING)
 
 
 def span_text(result: Result) -> str:

@@ -1,12 +1,13 @@
 """`--sweep`: other watermarks and another pace for a policy, judged by the risk of the present ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from typing import Any, NamedTuple
 
 from adapter.commands.replay.compare import SLACK, Result
+from adapter.commands.replay.history import Stretch
 from adapter.commands.replay.model import fault
 from adapter.commands.replay.report import percent
 from adapter.commands.replay.score import Summary
@@ -32,8 +33,8 @@ class Plan(NamedTuple):
 
     def cells(self) -> list[str]:
         """A line of the table."""
-        figures = ([f"{one.pod_hours:.1f}", percent(one.risk)] for one in (self.first, self.last))
-        return [*self.values.values(), *(cell for pair in figures for cell in pair)]
+        first, last = ([f"{one.pod_hours:.1f}", percent(one.risk)] for one in (self.first, self.last))
+        return [*self.values.values(), *first, *last]
 
     def data(self) -> dict[str, Any]:
         """The plan as JSON data."""
@@ -55,16 +56,14 @@ def sweep(result: Result) -> tuple[dict[str, Any], list[str]]:
     begun = [stretch for stretch in result.history if stretch.at < cut]
     rest = [stretch for stretch in result.history if stretch.at >= cut] or begun
 
-    def first(tried: Policy) -> Summary:
-        return service.play(begun, service.follower(tried)).summary
+    def figures(tried: Policy, history: Sequence[Stretch]) -> Summary:
+        return service.play(history, service.follower(tried)).summary
 
-    def plan(tried: Policy, figures: Summary) -> Plan:
-        return Plan(_values(tried), figures, service.play(rest, service.follower(tried)).summary)
-
-    present = plan(policy, first(policy))
-    tried = [(one, first(one)) for one in _policies(policy)]
-    safe = [one for one in tried if one[1].risk <= present.first.risk * SLACK]
-    plans = [plan(*one) for one in sorted(safe, key=lambda one: one[1].pod_hours)[:_SHOWN]]
+    present = Plan(_values(policy), figures(policy, begun), figures(policy, rest))
+    tried = [(figures(one, begun), one) for one in _policies(policy)]
+    safe = [one for one in tried if one[0].risk <= present.first.risk * SLACK]
+    best = sorted(safe, key=lambda one: one[0].pod_hours)[:_SHOWN]
+    plans = [Plan(_values(one), first, figures(one, rest)) for first, one in best]
     advice = _advice(present, plans)
     rows = [["present", *present.cells()], *([str(place), *one.cells()] for place, one in enumerate(plans, 1))]
     lines = [

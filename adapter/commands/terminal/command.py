@@ -14,13 +14,7 @@ from typing import Any, NamedTuple
 
 OK, FAILED, INVALID, NO_DECISION = 0, 1, 2, 3
 """Exit statuses."""
-_WIDEST = 100
-"""Characters of a line of help."""
-_NARROWEST = 40
 _KINDS = {"watermarkpolicy", "watermarkpolicies", "wmp"}
-TOLERANCE_SINCE = (1, 35)
-"""The Kubernetes version from which on HPAs have a tolerance of their own."""
-_DIGITS = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?!\d)")
 _NAME = re.compile(r"[a-z0-9]([-.a-z0-9]*[a-z0-9])?", re.ASCII)
 
 
@@ -67,12 +61,6 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="default: %(default)s")
 
 
-def parse_version(text: str) -> tuple[int, int] | None:
-    """Major and minor version of texts such as `1.34` and `v1.34.0-gke.5`."""
-    match = _DIGITS.match(text)
-    return (int(match[1]), int(match[2])) if match else None
-
-
 def is_name(text: str) -> bool:
     """Whether a text can be the name of an object."""
     return _NAME.fullmatch(text) is not None
@@ -99,7 +87,6 @@ def namespace_name(text: str) -> str:
 
 
 def _filled(text: str, first: str = "", rest: str = "") -> str:
-    width = max(_NARROWEST, min(_WIDEST, shutil.get_terminal_size().columns - 2))
-    return textwrap.fill(
-        text, width, initial_indent=first, subsequent_indent=rest, break_long_words=False, break_on_hyphens=False
-    )
+    width = max(40, min(100, shutil.get_terminal_size().columns - 2))
+    wrapper = textwrap.TextWrapper(width, first, rest, break_long_words=False, break_on_hyphens=False)
+    return wrapper.fill(text)

@@ -43,19 +43,14 @@ def _discard() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def print_line(line: str) -> None:
-    """Print a line to standard output."""
-    print_text(f"{line}\n")
-
-
 def print_lines(lines: Iterable[str]) -> None:
     """Print lines to standard output."""
-    print_line("\n".join(lines))
+    print_text("\n".join([*lines, ""]))
 
 
 def print_json(data: object) -> None:
     """Print one JSON document to standard output."""
-    print_line(json.dumps(data, indent=2))
+    print_text(f"{json.dumps(data, indent=2)}\n")
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
