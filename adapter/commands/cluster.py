@@ -2,8 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -70,8 +69,7 @@ class _Answer(msgspec.Struct):
     server: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(NamedTuple):
     """The server's decision; its inputs as a document, and read (None: of another version)."""
 
     decision: Decision
@@ -92,8 +90,8 @@ def read_answer(body: bytes) -> Answer:
 
 async def ask(session: Session, namespace: str, name: str) -> Answer | KubeError:
     """The server's decision on a policy, or the error why it cannot be read."""
-    kind = WATERMARK_POLICIES.name
-    target = path("apis", "custom.metrics.k8s.io", "v1beta2", "namespaces", namespace, kind, name, "decision")
+    kind, group = WATERMARK_POLICIES.name, "custom.metrics.k8s.io"
+    target = path("apis", group, "v1beta2", "namespaces", namespace, kind, name, "decision")
     return await read_object(session, target, read_answer)
 
 

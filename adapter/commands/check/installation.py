@@ -86,11 +86,9 @@ async def check_api_server(session: Session) -> tuple[list[Finding], bool | None
         return found, None
     if (int(version[1]), int(version[2])) >= _TOLERANCE_SINCE:
         return [*found, ok(about, f"it is Kubernetes {text}, whose HPAs have a tolerance of their own")], True
-    missing = (
-        f"it is Kubernetes {text}, whose HPAs have no tolerance of their own (1.35 has): the controller's, 10 % by "
-        "default, suppresses small steps"
-    )
-    return [*found, warning(about, missing, "give policies that tolerance")], False
+    missing = f"it is Kubernetes {text}, whose HPAs have no tolerance of their own (1.35 has)"
+    why = "the controller's, 10 % by default, suppresses small steps"
+    return [*found, warning(about, f"{missing}: {why}", "give policies that tolerance")], False
 
 
 async def find_installation(session: Session, settings: Settings) -> Installation:

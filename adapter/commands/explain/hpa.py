@@ -43,9 +43,9 @@ def will_do(explained: Explained) -> Iterator[str]:
         yield "it does not ask for this policy's count: other metrics set its count"
     if any(tolerances):
         own = "" if hpa.sets_tolerance else " (it sets none, so the controller's counts)"
-        ignored = f"{percent_text(tolerances[0])} up and {percent_text(tolerances[1])} down"
-        text = f"tolerance: it ignores changes of up to {ignored}{own}"
-        yield f"{text}; set tolerance 0 in both directions" if is_ours else text
+        ignored = "{} up and {} down".format(*map(percent_text, tolerances))
+        remedy = "; set tolerance 0 in both directions" if is_ours else ""
+        yield f"tolerance: it ignores changes of up to {ignored}{own}{remedy}"
     else:
         yield "tolerance: 0, so it sets every count exactly"
 

@@ -17,7 +17,6 @@ from adapter.policy.hpa import DEFAULT_TOLERANCE, Hpa
 from adapter.telemetry.metrics import package_version
 
 _READER_ROLE = "effective-load-metrics-reader"
-_TOLD = (Level.ERROR, Level.WARNING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +70,7 @@ async def read(session: Session, namespace: str, name: str) -> Explained:
         namespace=namespace, name=name, at=session.now(), answer=answer, trouble=trouble,
         hpa=hpa.value if hpa is not None else None,
         hpa_status=mapping_at(hpa.at.data, "status") if hpa is not None else {},
-        findings=[one for one in (*world.findings, *check_links(world)) if one.level in _TOLD],
+        findings=[one for one in (*world.findings, *check_links(world)) if one.level in {Level.ERROR, Level.WARNING}],
         refusal=refusal_of(asked) if isinstance(asked, KubeError) else "",
         conditions=status.get("conditions") or (),
     )  # fmt: skip

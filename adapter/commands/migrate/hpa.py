@@ -7,17 +7,8 @@ from typing import Any
 
 from adapter.commands.migrate.prometheus_adapter import AdapterRules, ServedMetric, candidates
 from adapter.commands.migrate.queries import missing_answers, placeholder
-from adapter.commands.migrate.read import (
-    DEFAULT_TOLERANCE,
-    Draft,
-    Fields,
-    Goal,
-    NoteKind,
-    Refusal,
-    quantity,
-    read_draft,
-)
-from adapter.policy.hpa import MetricSourceType
+from adapter.commands.migrate.read import Draft, Fields, Goal, NoteKind, Refusal, quantity, read_draft
+from adapter.policy.hpa import DEFAULT_TOLERANCE, MetricSourceType
 
 API_GROUP = "autoscaling"
 KIND = "HorizontalPodAutoscaler"

@@ -21,10 +21,8 @@ _ONE_WAY = {
     "autoscaling.keda.sh/paused-scale-down": "scaleDownPercent",
     "autoscaling.keda.sh/paused-scale-out": "scaleUpPercent",
 }
-_OWN = (
-    "scaledobject.keda.sh/transfer-hpa-ownership", "validations.keda.sh/hpa-ownership",
-    "scaledobject.keda.sh/hpa-excluded-labels", "autoscaling.keda.sh/force-activation",
-)  # fmt: skip
+_OWN = ("autoscaling.keda.sh/", "scaledobject.keda.sh/", "validations.keda.sh/")
+"""Beginnings of its annotations."""
 _FALSE = {"0", "f", "F", "FALSE", "false", "False"}
 _CRON = re.compile(r"[0-9A-Za-z*/,?-]+( +[0-9A-Za-z*/,?-]+){4}", re.ASCII)
 _SUNDAY_AS_7 = re.compile(r"(^|[,-])7([,-]|$)", re.ASCII)
@@ -36,8 +34,7 @@ def read(root: Fields) -> Draft:
     if advanced.has("scalingModifiers"):
         sentence = "a formula over triggers has no equivalent; write one PromQL query"
         raise Refusal(f"{advanced.at('scalingModifiers')}: {sentence}")
-    known = {_PAUSED, PAUSED_REPLICAS, *_ONE_WAY, *_OWN}
-    draft = read_draft(root, "minReplicaCount", "maxReplicaCount", (0, 100), known)
+    draft = read_draft(root, "minReplicaCount", "maxReplicaCount", (0, 100), _OWN)
     triggers = [(trigger.text("type", required=True), trigger) for trigger in spec.sections("triggers")]
     _zero(spec, draft, {kind for kind, _ in triggers})
     if advanced.flag("restoreToOriginalReplicaCount"):

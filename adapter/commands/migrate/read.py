@@ -6,20 +6,19 @@ The API server has admitted the objects, so their fields are trusted. A field of
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
 
 from adapter.load.quantity import NANO, QuantityError, nano_text, parse_quantity
-from adapter.policy.hpa import CrossVersionReference
+from adapter.policy.hpa import DEFAULT_TOLERANCE, CrossVersionReference
 from adapter.runtime.faults import Fault
 
 LONGEST_NAME = 63
 MOST_SECONDS = 86_400
 """The longest time of a policy: a day."""
-DEFAULT_TOLERANCE = Fraction(1, 10)
 _ODD = re.compile(r"[^-a-z0-9_]+", re.ASCII)
 _TRACKING = (
     "argocd.argoproj.io/", "kustomize.toolkit.fluxcd.io/", "helm.toolkit.fluxcd.io/", "helm.sh/",
@@ -230,11 +229,11 @@ class Draft:
 
 
 def read_draft(
-    root: Fields, least: str, most: str, defaults: tuple[int, int] = (1, 0), known: Iterable[str] = ()
+    root: Fields, least: str, most: str, defaults: tuple[int, int] = (1, 0), known: tuple[str, ...] = ()
 ) -> Draft:
     """What all originals have: metadata, target and the bounds at the keys `least` and `most`. Raises Refusal.
 
-    One note names the annotations that are not `known`.
+    One note names the annotations that do not begin as one that is `known`.
     """
     kind, metadata, spec = root.text("kind"), root.section("metadata"), root.section("spec")
     for fields, key in [(root, "apiVersion"), (root, "status"), *((metadata, key) for key in _BY_SERVER)]:
@@ -243,7 +242,7 @@ def read_draft(
     if tracked := [label for label in labels if label.startswith(_TRACKING)]:
         sentence = "are left out: the tool that tracks objects by them would delete the new ones"
         metadata.differs("labels", sentence, ", ".join(tracked))
-    if others := sorted(annotations.keys() - {_APPLIED, *known}):
+    if others := sorted(key for key in annotations if not key.startswith((_APPLIED, *known))):
         sentence = "are not carried over; add those that a tool needs to the new objects"
         metadata.note(NoteKind.LOST, "annotations", sentence, ", ".join(others))
     if owners := ", ".join(f"{one.text('kind')} {one.text('name')}" for one in metadata.sections("ownerReferences")):

@@ -30,7 +30,7 @@ _MARKS = {"highwatermark": "High", "lowwatermark": "Low"}
 def read(root: Fields) -> Draft:
     """Read one object into a draft. Raises Refusal."""
     spec = root.section("spec")
-    draft = read_draft(root, "minReplicas", "maxReplicas", known=_ANNOTATIONS)
+    draft = read_draft(root, "minReplicas", "maxReplicas", known=(*_ANNOTATIONS,))
     policy = draft.spec
     for key in _ANNOTATIONS.keys() & draft.annotations.keys():
         root.differs(f"metadata.annotations[{key}]", _ANNOTATIONS[key], draft.annotations[key])

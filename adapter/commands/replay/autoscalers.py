@@ -57,8 +57,7 @@ def _shared(samples: Mapping[str, V], make: Callable[[V], T]) -> dict[str, T]:
 class HpaAutoscaler(Autoscaler):
     """The stock HPA on metrics of the service. With `effective`, a pulled-out pod is reported at the target.
 
-    The average is that of the serving pods, and pulled-out ones stay in
-    the count. Otherwise they count with what they still use.
+    The average is that of the serving pods, and pulled-out ones stay in the count. Otherwise those count as they are.
     """
 
     def __init__(self, hpa: Hpa, name: str = "", *, effective: bool = False) -> None:
@@ -206,9 +205,8 @@ def hpa_following(policy: Policy, hpa: Hpa | None) -> Hpa:
     metadata = {"name": policy.hpa, "namespace": policy.namespace}
     target = CrossVersionReference("apps/v1", "Deployment", policy.hpa)
     exact = {direction: {"tolerance": "0"} for direction in DIRECTIONS}
-    following = parse_hpa(
-        hpa_manifest(metadata, policy.name, target, Bounds(minimum=1, maximum=DEFAULT_MAXIMUM), exact)
-    )
+    bounds = Bounds(minimum=1, maximum=DEFAULT_MAXIMUM)
+    following = parse_hpa(hpa_manifest(metadata, policy.name, target, bounds, exact))
     if hpa is None:
         return following
     up, down = (

@@ -22,10 +22,10 @@ def fault(path: str, value: object, advice: str) -> FaultyDocument:
 class Setup:
     """How a service and its controllers behave in a replay; durations are in seconds.
 
-    `replicas` is the count at the first tick. A new pod serves `pod_startup` after its creation; a deleted one is
-    gone at once. The HPA syncs every `sync`. A sample is `sample_age` old and
-    covers `window` (0: a single moment). `capacity` is what one pod can carry, by metric; `requests` and `limits` are
-    those of a pod, by resource; a pod's samples never show more than `throttles`, by metric.
+    `replicas` is the count at the first tick. A new pod serves `pod_startup` after its creation; a deleted one is gone
+    at once. The HPA syncs every `sync`. A sample is `sample_age` old and covers `window` (0: a single moment).
+    `capacity` is what one pod can carry, by metric; `requests` and `limits` are those of a pod, by resource; a pod's
+    samples never show more than `throttles`, by metric.
     A load is known until the next tick, but for at most `lasts` or two and a half steps of the history.
     """
 

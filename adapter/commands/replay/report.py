@@ -85,11 +85,7 @@ def data(result: Result) -> dict[str, Any]:
         "runs": [
             {"name": run.name}
             | msgspec.to_builtins(run.summary)
-            | {
-                "changes": [
-                    {"at": format_time(at), "before": before, "after": after} for at, before, after in run.changes
-                ]
-            }
+            | {"changes": [{"at": format_time(at), "before": old, "after": new} for at, old, new in run.changes]}
             for run in result.runs
         ],
     }
