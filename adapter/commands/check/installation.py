@@ -146,8 +146,7 @@ def check_deployments(installation: Installation) -> Iterator[Finding]:
         return
     if "server" not in installation.parts:
         labels = f"{SELECTOR} and {_COMPONENT}=server"
-        text = f"no Deployment has the labels {labels}: effective-load is not installed here by its manifests"
-        yield warning(about, text)
+        yield warning(about, f"no Deployment has the labels {labels}: effective-load is not installed by its manifests")
     for part in installation.parts.values():
         named = f"Deployment {installation.namespace}/{part['metadata']['name']}"
         wanted, ready = part["spec"].get("replicas") or 0, mapping_at(part, "status").get("readyReplicas") or 0

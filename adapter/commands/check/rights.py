@@ -106,8 +106,10 @@ async def check_rights(
 
     async def lacks(right: Right) -> list[str]:
         """The namespaces without the right; a lone empty one for the cluster."""
-        places = [right.namespace] if right.namespace else settings.kubernetes.namespaces or [""]
-        return [where for where in places if not await may(right, where)]
+        if await may(right, right.namespace):
+            return []
+        places = () if right.namespace else settings.kubernetes.namespaces
+        return [where for where in places if not await may(right, where)] if places else [""]
 
     try:
         found = await asyncio.gather(*map(lacks, rights))

@@ -132,9 +132,8 @@ def _served(source: Fields, kind: str, draft: Draft, rules: Sequence[AdapterRule
 def read_behavior(spec: Fields, draft: Draft) -> None:
     """Read an HPA's `behavior` into the draft. Its tolerances are 0 in the new HPA, for the policy has one."""
     if not spec.has("behavior"):
-        spec.differs(
-            "behavior", "without it an HPA may go up to 4 pods or to twice the count; now by 4 pods or to twice"
-        )
+        sentence = "without it an HPA may go up to 4 pods or to twice the count; now by 4 pods or to twice"
+        spec.differs("behavior", sentence)
     draft.note(NoteKind.DIFFERS, _FEWER_STEPS)
     behavior, tolerances = spec.section("behavior"), []
     draft.behavior = {}

@@ -252,9 +252,8 @@ def _hpa_of(one: ManifestObject) -> Pair:
     """The HPA of a policy. It goes down at the pace that we ship. Raises PolicyError."""
     policy, given = parse_policy(one.data), one.metadata.get("namespace")
     metadata = {"name": policy.hpa, **({"namespace": given} if given else {})}
-    manifest = hpa_manifest(
-        metadata, policy.name, CrossVersionReference("apps/v1", "Deployment", policy.hpa), _BOUNDS, {}
-    )
+    target = CrossVersionReference("apps/v1", "Deployment", policy.hpa)
+    manifest = hpa_manifest(metadata, policy.name, target, _BOUNDS, {})
     # Strategy Step waits by itself.
     pace = None if policy.strategy is Strategy.STEP and policy.cooldown.down else SHIPPED_PACE
     manifest["spec"]["behavior"] = following_behavior(policy, manifest, down=pace)

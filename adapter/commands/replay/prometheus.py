@@ -110,9 +110,8 @@ def _load(metric: Metric, namespace: str, workload: str, source: Source) -> str:
             chosen = 'container!="", container!="POD"'
         return f"sum({before}{{namespace={_quoted(namespace)}, pod=~{_quoted(pods)}, {chosen}}}{after})"
     servers = [metric.query.server, *(one.server for one in source.named)]
-    query = QueryCatalog(servers, source.named, inline_allowed=True).resolve(
-        WorkloadQuery(metric.query, namespace, workload)
-    )
+    catalog = QueryCatalog(servers, source.named, inline_allowed=True)
+    query = catalog.resolve(WorkloadQuery(metric.query, namespace, workload))
     if isinstance(query, str):
         advice = f"{query}; name the settings with --settings FILE, or {advice}"
         raise fault(f"metric {metric.name}", metric.query.name or None, advice)
