@@ -8,6 +8,7 @@ import msgspec
 from adapter.runtime.faults import Fault, FaultyDocument
 
 MAX_NAME_LENGTH = 253
+_DEEPEST = 100
 
 
 def mapping_at(data: object, *keys: str) -> Mapping[str, Any]:
@@ -37,11 +38,16 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     managed_fields: Any = None
 
 
-def without_nulls(value: Any) -> Any:
-    """The value as the API server stores it: null is absent."""
+def without_nulls(value: Any, depth: int = 0) -> Any:
+    """The value as the API server stores it: null is absent. Raises msgspec.ValidationError for one nested too deeply.
+
+    No object of Kubernetes has 100 levels; a file with 1,000 would end the interpreter's stack.
+    """
+    if depth > _DEEPEST:
+        raise msgspec.ValidationError("is nested too deeply")
     if isinstance(value, dict):
-        return {key: without_nulls(item) for key, item in value.items() if item is not None}
-    return [without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {key: without_nulls(item, depth + 1) for key, item in value.items() if item is not None}
+    return [without_nulls(item, depth + 1) for item in value] if isinstance(value, list) else value
 
 
 def type_fault(error: msgspec.ValidationError) -> Fault:

@@ -5,7 +5,7 @@ The service needs all of its pods: a rate that reads a tenth less would shrink i
 
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -28,24 +28,24 @@ class Services:
     service is shared by the pods that are there.
     """
 
-    def __init__(self, workloads: Workloads) -> None:
-        for name in SERVICES:
+    def __init__(self, workloads: Workloads, names: Sequence[str] = SERVICES) -> None:
+        for name in names:
             workloads.deployment(name, PODS, wait=False)
-        for name in SERVICES:
+        for name in names:
             workloads.wait_ready(name, PODS)
-        self.workloads = workloads
+        self.workloads, self.names = workloads, names
         self.demand = PODS * LOAD
         self._counts: defaultdict[str, float] = defaultdict(float)
         self._counted_at = time.time()
         self._first: float | None = None
 
-    def begin(self, server: Prometheus) -> None:
-        """Scales the services once their windows are full."""
-        server.wait_value(f"min(count_over_time(hits[{2 * WINDOW}s])) >= bool {2 * WINDOW}", 1, timeout=60)
-        for name in SERVICES:
+    def begin(self, server: Prometheus, window: int = 2 * WINDOW, samples: int = 2 * WINDOW) -> None:
+        """Scales the services once their windows (seconds) are full."""
+        server.wait_value(f"min(count_over_time(hits[{window}s])) >= bool {samples}", 1, timeout=60 + 2 * window)
+        for name in self.names:
             self.workloads.policy(name, [query_watermarks(name, HIGH, LOW)])
             self.workloads.hpa(name)
-        for name in SERVICES:
+        for name in self.names:
             self.workloads.wait_condition(name, "ScalingActive")
         self.hold(syncs=1)
 
@@ -56,12 +56,12 @@ class Services:
             self.workloads.hold_replicas(name, PODS, seconds, syncs=syncs)
 
         with ThreadPoolExecutor() as pool:
-            list(pool.map(hold, SERVICES))
+            list(pool.map(hold, self.names))
 
     def fall(self, within: float) -> None:
         """The load falls to a quarter, and the services follow in this time."""
         self.demand /= 4
-        for name in SERVICES:
+        for name in self.names:
             self.workloads.wait_replicas(name, 1, timeout=within)
 
     def page(self) -> str:
@@ -72,7 +72,7 @@ class Services:
         self._first = now if self._first is None else min(self._first, now - round(now - self._first))
         due = self._first + round(now - self._first)
         seconds, self._counted_at, lines = due - self._counted_at, due, list[str]()
-        for name in SERVICES:
+        for name in self.names:
             labels = f'namespace="{self.workloads.namespace}",workload="{name}"'
             pods = self.workloads.pod_names(name)
             for pod in pods:
