@@ -99,7 +99,7 @@ def test_a_selector_of_another_namespace_than_the_hpas_own_is_told_as_it_matches
     other = original("kafka")
     assert len(spec(*other)["metrics"]) == 1
     said = notes(NoteKind.KEPT if kind == "External" else NoteKind.LOST, *other)
-    assert "the selector's namespace kafka is not that of the HPA, which the rule asks for besides" in said
+    assert "the selector's namespace kafka is not the HPA's, which the rule asks for as well" in said
 
 
 def test_a_total_beside_metrics_of_pods_is_left_out() -> None:
@@ -127,6 +127,19 @@ def test_keda_keeps_servers_schedules_and_pauses() -> None:
     ]
     assert "spec.triggers[0].metadata.namespace" in notes(NoteKind.UNREAD, original)
     assert "pollingInterval" not in notes(None, original)
+
+
+@pytest.mark.parametrize("threshold", ["1200m", "10k", "1Gi", "abc", ""])
+def test_a_threshold_that_keda_cannot_read_is_refused(threshold: str) -> None:
+    assert "metadata.threshold: must be a plain number" in refusal(scaled(prometheus(threshold=threshold)))
+
+
+def test_an_annotation_of_keda_that_means_nothing_here_is_named() -> None:
+    original = scaled()
+    keys = ("autoscaling.keda.sh/new", "autoscaling.keda.sh/force-activation", "validations.keda.sh/hpa-ownership")
+    original["metadata"]["annotations"] = dict.fromkeys(keys, "true")
+    [named] = notes(NoteKind.LOST, original).splitlines()
+    assert "'autoscaling.keda.sh/new': are not carried over" in named
 
 
 def test_a_formula_over_triggers_and_a_recommender_are_refused() -> None:

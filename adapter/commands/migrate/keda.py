@@ -21,7 +21,7 @@ _ONE_WAY = {
     "autoscaling.keda.sh/paused-scale-down": "scaleDownPercent",
     "autoscaling.keda.sh/paused-scale-out": "scaleUpPercent",
 }
-_OWN = ("autoscaling.keda.sh/", "scaledobject.keda.sh/", "validations.keda.sh/")
+_OWN = (_PAUSED, "autoscaling.keda.sh/force-activation", "scaledobject.keda.sh/", "validations.keda.sh/")
 """Beginnings of its annotations."""
 _FALSE = {"0", "f", "F", "FALSE", "false", "False"}
 _CRON = re.compile(r"[0-9A-Za-z*/,?-]+( +[0-9A-Za-z*/,?-]+){4}", re.ASCII)
@@ -142,8 +142,10 @@ def _prometheus(place: int, fields: Fields, draft: Draft) -> None:
             sentence = f"KEDA takes {answer} for 0; here it is an error, and the count stays: {remedy}"
             metadata.differs("ignoreNullValues", sentence, nulls)
     total = fields.text("metricType", "AverageValue") == "Value"
-    if not (target := metadata.milli("threshold", math.floor)) or target < 0:
-        raise Refusal(f"{metadata.at('threshold')}: must be at least 0.001")
+    text = metadata.text("threshold")
+    number = Fields({"threshold": "" if text[-1:].isalpha() else text}, metadata.path, draft.notes)
+    if not (target := number.milli("threshold", math.floor)) or target < 0:
+        raise Refusal(f"{metadata.at('threshold')}: must be a plain number, at least 0.001")
     server = _server(fields, metadata)
     draft.goals.append(
         Goal(name=name, query=query, server=server, values={"target": target}, total=total, path=fields.path)

@@ -108,10 +108,7 @@ class Rule(NamedTuple):
             namespace = self._label("namespace")
             own, of_selector = metric.namespace, f'{namespace}="{metric.namespace}"'
             if own and (named := (metric.selector.get("matchLabels") or {}).get(namespace, own)) != own:
-                raise Refusal(
-                    f"the selector's {namespace} {named} is not that of the HPA, which the rule asks for besides: "
-                    "no series has both"
-                )
+                raise Refusal(f"the selector's {namespace} {named} is not the HPA's, which the rule asks for as well")
             matchers = [f'{namespace}="$namespace"', *(one for one in matchers if one != of_selector)]
         if by_pod:
             pod = self._label("pod")
