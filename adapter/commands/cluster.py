@@ -15,7 +15,6 @@ from adapter.runtime.decoding import Decoder
 from adapter.telemetry.metrics import package_version
 
 T = TypeVar("T")
-
 _SECONDS = 15.0
 _OF_ADAPTER = frozenset({409, 422, 500, 503})
 """The codes that a request for `desired_replicas` gets for want of a count."""

@@ -43,8 +43,7 @@ def run(parsed: argparse.Namespace) -> int:
     from adapter.telemetry import logs
 
     logs.configure("error", "console")  # the page has the errors
-    namespace, _ = parsed.policy
-    if namespace and parsed.namespace not in {"", namespace}:
+    if (namespace := parsed.policy[0]) and parsed.namespace not in {"", namespace}:
         advice = f"POLICY names namespace {namespace}, and -n names {parsed.namespace}: leave one of them out"
         raise FaultyDocument([Fault("", None, advice)])
     try:

@@ -65,14 +65,13 @@ async def read(session: Session, namespace: str, name: str) -> Explained:
     policy = world.policies.get((namespace, name))
     hpa_name = policy.value.hpa if policy is not None and policy.value is not None else name
     hpa = world.hpas.get((namespace, hpa_name))
-    status = mapping_at(policy.at.data, "status") if policy is not None else {}
     return Explained(
         namespace=namespace, name=name, at=session.now(), answer=answer, trouble=trouble,
         hpa=hpa.value if hpa is not None else None,
         hpa_status=mapping_at(hpa.at.data, "status") if hpa is not None else {},
         findings=[one for one in (*world.findings, *check_links(world)) if one.level in {Level.ERROR, Level.WARNING}],
         refusal=refusal_of(asked) if isinstance(asked, KubeError) else "",
-        conditions=status.get("conditions") or (),
+        conditions=mapping_at(policy.at.data, "status").get("conditions") or () if policy is not None else (),
     )  # fmt: skip
 
 

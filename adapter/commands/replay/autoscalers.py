@@ -36,7 +36,6 @@ from adapter.policy.hpa import (
 
 T = TypeVar("T")
 V = TypeVar("V")
-
 DEFAULT_MAXIMUM = 1000
 """Replicas of a policy without an HPA."""
 MAX_AGE = 90.0

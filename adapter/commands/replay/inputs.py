@@ -24,7 +24,6 @@ from adapter.settings import load_settings
 from adapter.usage.resource_metrics import parse_go_duration
 
 T = TypeVar("T")
-
 _LONGEST = 7 * 86_400.0
 _AGO = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
