@@ -51,8 +51,8 @@ _CLI = """\
 `effective-load COMMAND --help` shows the same on a terminal. The image has the command as its entry point; on a laptop,
 `pip install .` in a clone installs it. Then `kubectl effective-load COMMAND` works as well.
 
-Colours appear on a terminal only, and never if `NO_COLOR` is set. A command that takes longer than two seconds shows
-on a terminal what it waits for. Text is for people and may change; `-o json` is for programs, and its keys stay.
+Colours appear on a terminal only, and never if `NO_COLOR` is set. `check` and `explain` show
+on a terminal what they wait for. Text is for people and may change; `-o json` is for programs, and its keys stay.
 
 `eval "$(register-python-argcomplete effective-load)"` in `~/.bashrc` or `~/.zshrc` completes commands and arguments at
 the tab key.
