@@ -20,7 +20,7 @@ FULL_SECONDS = 3600.0
 
 
 class LastSample(NamedTuple):
-    """A pod's newest sample of one metric that counted: its time and its bound (nano-units).
+    """A pod's newest sample of one metric that counted: its time and its bound (nano-units; 0: none was known yet).
 
     `gap_at`: when samples came again after the last gap (seconds; 0: never).
     """

@@ -161,8 +161,8 @@ class MetricReader:
         bound = value if point is None else None if pod.uid in self.lost else self._bound(point, gap_at)
         last, after = max(last, value if bound is None else bound), before
         if before is None or (at >= before.at and (serves or last == bound)):
-            kept = bound if bound is not None or before is None else before.bound
-            after = None if kept is None else LastSample(at, kept, gap_at)
+            kept = bound if bound is not None else 0 if before is None else before.bound
+            after = LastSample(at, kept, gap_at)
         return PodSample(pod, value, "", bound, sizes, limit, last, at, window, since, after)
 
     def _measured(self, name: str) -> tuple[int, float, float, str]:

@@ -17,7 +17,7 @@ from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import query_watermarks
 
 PODS, LOAD = 6, 0.43
-WINDOW = 4
+WINDOW = 6
 HIGH, LOW = "1200m", "400m"
 SERVICES = ("by-pod", "total", "two-windows", "smooth")
 """Each follows the query of its name. Nobody counts the samples of a query with two windows, or with a subquery."""
@@ -120,7 +120,7 @@ def test_missed_scrapes_and_a_restart_in_a_gap_shrink_nothing(
     services.begin(prometheus)
     miss(exporter, 1)
     services.hold(WINDOW, syncs=1)
-    miss(exporter, 3)
+    miss(exporter, 4)
     adapter.restart()
     services.hold(2 * WINDOW + 2)
     services.fall(40)

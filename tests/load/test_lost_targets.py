@@ -130,6 +130,15 @@ def test_uncounted_windows_hold_in_a_gap_and_for_a_window_after_it(is_total: boo
 
 
 @pytest.mark.parametrize("is_total", [True, False], ids=["total", "by pod"])
+def test_uncounted_windows_hold_for_a_window_after_a_gap_in_which_the_process_started(is_total: bool) -> None:
+    service = Uncounted(is_total=is_total)
+    service.memory = Memory(started_at=NOW)
+    for at, later in ((-2, 0), (-2, 5), (-2, 10), (14, 15), (19, 20), (24, 25), (29, 30), (33, 34)):
+        assert service.answers("200m", at, later)[0] == 6, later
+    assert service.answers("200m", 34.5, 35) == (3, None)
+
+
+@pytest.mark.parametrize("is_total", [True, False], ids=["total", "by pod"])
 def test_uncounted_windows_that_drain_before_a_gap_shows_shrink_nothing(is_total: bool) -> None:
     service = Uncounted(is_total=is_total)
     service.answers("410m", -2, 0)
