@@ -313,9 +313,10 @@ class OnNacos(OnPolaris):
     """Polaris as a Nacos server: weight 0. It detects its own changes once a second, and lets everybody read."""
 
     type, bound = "Nacos", INTERVAL + 2.0
+    # A wiped server is logged as an emptied one, which is told once in ten seconds: they are not one after the other.
     causes: ClassVar = {
-        **{one: OnPolaris.causes[one] for one in ("killed", "frozen", "slow", "emptied")},
         "wiped": GONE,
+        **{one: OnPolaris.causes[one] for one in ("killed", "frozen", "slow", "emptied")},
     }
 
     @classmethod
