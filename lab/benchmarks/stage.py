@@ -44,8 +44,10 @@ HEADERS = [
 class Stage(Scenery):
     """Starts everything; `policies`, `pods` and `namespaces` are the numbers of objects.
 
-    `python` is the interpreter of the adapter.
+    `python` is the interpreter of the adapter, `policy` makes the policy of a service.
     """
+
+    policy = staticmethod(scene.policy)
 
     def __init__(self, policies: int, pods: int, namespaces: int, python: str) -> None:
         self.services = scene.services(policies, pods, namespaces)
@@ -69,7 +71,7 @@ class Stage(Scenery):
         for name in sorted({service.namespace for service in self.services}):
             client.create(objects.namespace(name))
         for service in self.services:
-            client.create(scene.policy(service))
+            client.create(self.policy(service))
         etcd = self.cluster.layout.port("etcd")
         count = sum(store.put(etcd, scene.stored(service)) for service in self.services)
         print_to_stderr(f"{count} objects and {len(self.services)} policies made in {time.monotonic() - began:.0f} s")
