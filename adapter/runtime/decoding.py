@@ -11,7 +11,7 @@ import msgspec
 
 T = TypeVar("T")
 
-_SHARED_TEXTS, _SHARED_LENGTH = 1 << 14, 256
+_SHARED_TEXTS, _SHARED_LENGTH = 1 << 17, 256  # the names of 50,000 pods come in one order: fewer would never meet again
 _first = functools.lru_cache(_SHARED_TEXTS)(str)
 
 
