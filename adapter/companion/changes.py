@@ -8,7 +8,7 @@ on from what the status says.
 import math
 import socket
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -127,7 +127,7 @@ class Told:
     standings: Mapping[str, Standing] | None = None
     news: tuple[Change, ...] = ()
     events: tuple[Change, ...] = ()
-    last: Mapping[tuple[str, Value | None], float] = MappingProxyType({})
+    last: Mapping[tuple[str, Value | None], float] = field(default_factory=dict)
     scaled: tuple[float, ...] = ()
 
 
