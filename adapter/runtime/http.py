@@ -129,7 +129,8 @@ class Client:
             raise SourceUnreachable("the client is closed", public="closed") from error
 
     async def close(self) -> None:
-        """Close the connections at once."""
+        """Close the connections at once: closing alone waits for the TLS close of the other side."""
+        await self._http.connector.close(abort_ssl=True)  # type: ignore[union-attr]
         await self._http.close()
 
     async def _open(self, *, secure: bool) -> Opened:
@@ -169,8 +170,7 @@ def open_access(access: Access, opened: Opened | None, secure: bool) -> Opened:
         why = str(error)
         if isinstance(error, OSError):
             why = f"cannot use {error.filename or 'its files'}: {error.strerror or error}"
-        public = "the adapter's credentials for it cannot be read"
-        raise SourceUnreachable(f"credentials: {why}", public=public) from error
+        raise SourceUnreachable(f"credentials: {why}", public="cannot read the adapter's credentials for it") from error
 
 
 def tls_context(access: Access) -> ssl.SSLContext:

@@ -230,7 +230,7 @@ class TestFiles:
         client = client_of(Access(bearer_token_file=str(tmp_path / "token")))
         with pytest.raises(SourceUnreachable, match=r"cannot use .*/token: No such file") as caught:
             await client.send("GET", source.url)
-        assert caught.value.public == "the adapter's credentials for it cannot be read"
+        assert caught.value.public == "cannot read the adapter's credentials for it"
         assert not source.requests
 
     @pytest.mark.parametrize(
