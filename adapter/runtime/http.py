@@ -132,6 +132,7 @@ class Client:
         """Close the connections at once: closing alone waits for the TLS close of the other side."""
         await self._http.connector.close(abort_ssl=True)  # type: ignore[union-attr]
         await self._http.close()
+        await asyncio.sleep(0.01)  # an aborted connection ends in a later turn of the loop
 
     async def _open(self, *, secure: bool) -> Opened:
         """The credentials, read again in a thread where a file has changed."""
