@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import email.utils
 import time
-import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC
 from typing import Self, TypedDict, Unpack
@@ -71,8 +70,6 @@ class Session:
         self.skew = 0.0
         """Seconds by which this machine's clock is ahead of the API server's, to within one; 0 until that is known."""
         self._keeper, self._metrics = CredentialKeeper(load, monotonic), metrics or Metrics()
-        self._open: weakref.WeakSet[asyncio.Transport] = weakref.WeakSet()
-        """Connections of the answers so far that may still be open."""
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -95,13 +92,9 @@ class Session:
         return session
 
     async def close(self) -> None:
-        """Closes the connections at once: closing alone waits for the TLS close of the other side."""
-        await self._http.connector.close(abort_ssl=True)  # type: ignore[union-attr]
+        """Closes the connections."""
         await self._http.close()
-        # Not aiohttp's any more: an answer was given up, and its connection waits for the other side's TLS close.
-        for transport in list(self._open):
-            transport.abort()
-        await asyncio.sleep(0.01)  # an aborted connection ends in a later turn of the loop
+        await asyncio.sleep(0.01)  # those of requests given up while they connect are not aiohttp's, and end later
 
     async def __aenter__(self) -> Self:
         return self
@@ -200,8 +193,6 @@ class Session:
         if answer.status == _UNAUTHORIZED and (renewed := await self._keeper.current(refused=access)) is not access:
             answer.release()
             answer = await send(renewed)
-        if answer.connection is not None and answer.connection.transport is not None:
-            self._open.add(answer.connection.transport)
         try:
             yield answer
         finally:

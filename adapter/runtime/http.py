@@ -129,10 +129,9 @@ class Client:
             raise SourceUnreachable("the client is closed", public="closed") from error
 
     async def close(self) -> None:
-        """Close the connections at once: closing alone waits for the TLS close of the other side."""
-        await self._http.connector.close(abort_ssl=True)  # type: ignore[union-attr]
+        """Close the connections."""
         await self._http.close()
-        await asyncio.sleep(0.01)  # an aborted connection ends in a later turn of the loop
+        await asyncio.sleep(0.01)  # those of requests given up while they connect are not aiohttp's, and end later
 
     async def _open(self, *, secure: bool) -> Opened:
         """The credentials, read again in a thread where a file has changed."""
