@@ -51,7 +51,14 @@ class Platform(ABC):
 
     type: ClassVar[str]
     bound: ClassVar[float] = INTERVAL + 1.0
-    causes: ClassVar[Mapping[str, str]]
+    causes: ClassVar[Mapping[str, str]] = {
+        "killed": UNREACHABLE,
+        "wiped": CREDENTIALS,
+        "frozen": LATE,
+        "emptied": GONE,
+        "forbidden": CREDENTIALS,
+        "slow": LATE,
+    }
     more: ClassVar[Mapping[str, Any]] = {"intervalSeconds": INTERVAL}
     """Further settings."""
 
@@ -170,14 +177,6 @@ class OnConsul(Platform):
 
     type, bound = "Consul", 1.0
     more: ClassVar = {"waitSeconds": 2}
-    causes: ClassVar = {
-        "killed": UNREACHABLE,
-        "wiped": CREDENTIALS,
-        "frozen": LATE,
-        "emptied": GONE,
-        "forbidden": CREDENTIALS,
-        "slow": LATE,
-    }
 
     @classmethod
     @contextlib.contextmanager
@@ -277,14 +276,7 @@ class OnPolaris(Platform):
     """Polaris: isolation; the adapter polls."""
 
     type = "Polaris"
-    causes: ClassVar = {
-        "killed": UNREACHABLE,
-        "wiped": f"no such service|{CREDENTIALS}",
-        "frozen": LATE,
-        "emptied": GONE,
-        "forbidden": CREDENTIALS,
-        "slow": LATE,
-    }
+    causes: ClassVar = {**Platform.causes, "wiped": f"no such service|{CREDENTIALS}"}
 
     @classmethod
     @contextlib.contextmanager
@@ -316,7 +308,7 @@ class OnNacos(OnPolaris):
     # A wiped server is logged as an emptied one, which is told once in ten seconds: they are not one after the other.
     causes: ClassVar = {
         "wiped": GONE,
-        **{one: OnPolaris.causes[one] for one in ("killed", "frozen", "slow", "emptied")},
+        **{one: Platform.causes[one] for one in ("killed", "frozen", "slow", "emptied")},
     }
 
     @classmethod

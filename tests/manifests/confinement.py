@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+import pytest
+
 from lab.harness import objects
 from lab.harness.client import ApiError, Client, Object, Response
 from lab.harness.companion import account_of, companion_kubeconfig
@@ -33,6 +35,13 @@ class Confined(NamedTuple):
         except ApiError as error:
             return error.message if "ValidatingAdmissionPolicy" in error.message else ""
         return ""
+
+    def forbidden(self, path: str, body: Any, kind: str = "merge") -> str:
+        """The message with which a patch of the companion is forbidden, which it must be."""
+        with pytest.raises(ApiError) as refused:
+            self.companion.patch(f"{path}?{OWN}", body, kind)
+        assert (refused.value.status, refused.value.reason) == (403, "Forbidden")
+        return refused.value.message
 
     def ask(self, method: str, path: str, body: Any = None) -> Response:
         """The answer to any request of the companion."""

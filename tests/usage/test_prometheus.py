@@ -250,10 +250,10 @@ async def test_polls_that_fail_are_further_apart_until_one_succeeds(
         await paused.until(lambda: len(pauses) >= 6)
         fake.handler = fake.by_rows
         await paused.until(lambda: len(pauses) >= 12)
-    assert pauses[0] == 5, "the first one is a random part of the interval"
-    assert 18 <= pauses[1] <= 22
-    assert pauses[3:6] == [30, 30, 30]
-    assert all(9 <= pause <= 11 for pause in pauses[9:])
+        assert pauses[0] == 5, "the first one is a random part of the interval"
+        assert 18 <= pauses[1] <= 22
+        assert pauses[3:6] == [30, 30, 30]
+        assert all(9 <= pause <= 11 for pause in pauses[9:])
 
 
 class TestReload:
