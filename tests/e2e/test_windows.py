@@ -40,14 +40,22 @@ class Services:
         self._first: float | None = None
 
     def begin(self, server: Prometheus, window: int = 2 * WINDOW, samples: int = 2 * WINDOW) -> None:
-        """Scales the services once their windows (seconds) are full."""
-        server.wait_value(f"min(count_over_time(hits[{window}s])) >= bool {samples}", 1, timeout=60 + 2 * window)
+        """Scales the services once their windows (seconds) are full, until the adapter has seen full ones itself.
+
+        It takes the fullest window that it saw for a whole one, and a busy machine loses scrapes of its own.
+        """
+
+        def wait_full() -> None:
+            server.wait_value(f"min(count_over_time(hits[{window}s])) >= bool {samples}", 1, timeout=60 + 2 * window)
+
+        wait_full()
         for name in self.names:
             self.workloads.policy(name, [query_watermarks(name, HIGH, LOW)])
             self.workloads.hpa(name)
         for name in self.names:
             self.workloads.wait_condition(name, "ScalingActive")
-        self.hold(syncs=1)
+        self.hold(window, syncs=1)
+        wait_full()
 
     def hold(self, seconds: float = 0, *, syncs: int = 3) -> None:
         """Asserts that all keep their pods."""

@@ -2,9 +2,7 @@
 
 import asyncio
 import contextlib
-import gc
 import json
-import warnings
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -283,22 +281,3 @@ async def test_a_pod_as_the_real_server_returns_it(cluster: ControlPlane, admin:
     assert [(one.name, one.running) for one in pod.containers] == [("app", None), ("mesh", None)]
     assert pod.containers[0].requests == {"cpu": 500_000_000, "memory": (1 << 30) * 10**9}
     assert pod.containers[0].limits == {"cpu": 10**9}
-
-
-def test_session_that_ends_while_it_connects_leaves_no_connection(cluster: ControlPlane, metrics: Metrics) -> None:
-    """Given up at 24 moments of its connecting: none may outlive the loop."""
-
-    async def give_up(after: float) -> None:
-        async with await Session.open(str(cluster.kubeconfig), metrics=metrics) as session:
-            asked = [asyncio.create_task(session.get("/api/v1/pods")) for _ in range(6)]
-            await asyncio.wait(asked, timeout=after)
-            for one in asked:
-                one.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-
-    with warnings.catch_warnings(record=True) as left:
-        warnings.simplefilter("always")
-        for moment in range(24):
-            asyncio.run(give_up(moment / 2000))
-        gc.collect()
-    assert [str(one.message) for one in left] == []
