@@ -1,21 +1,30 @@
 """What clusters of several sizes cost: `python -m lab.benchmarks.scale`, on a real API server.
 
 2,000, 20,000 and 50,000 pods by default, 25 for each policy and 500 in a namespace. For each size: the start to the
-first correct answer, processor and memory at rest, and latencies: of a metric at the stock controller's rate, and of
-`desired_replicas` and the live read behind it at 100 requests a second.
-It takes ten minutes.
+first correct answer, processor and memory at rest, and latencies: of a metric at the stock controller's rate, alone and
+while `/metrics` is scraped each second, and of `desired_replicas` and the live read behind it at 100 requests a second.
+The *constant server* is an aiohttp server that returns constant bytes over the same TLS. It takes ten minutes.
 """
 
+import socket
+import ssl
 import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
+from aiohttp import web
+
 from lab.benchmarks import record
-from lab.benchmarks.measure import measure
+from lab.benchmarks.load import Plan
+from lab.benchmarks.measure import Measured, measure
 from lab.benchmarks.processes import cpu_seconds, favour, memory, share_of_processor
 from lab.benchmarks.stage import Stage
 from lab.harness.binaries import print_to_stderr
+from lab.harness.processes import LocalServer, free_ports
 
 PODS_OF_A_POLICY, PODS_OF_A_NAMESPACE = 25, 500
 SYNC_SECONDS = 15.0
@@ -51,10 +60,67 @@ def _started(stage: Stage) -> dict[str, float]:
 
 
 def _at_the_stock_rate(stage: Stage, seconds: float) -> dict[str, Any]:
-    """A metric at the rate of the stock controller's requests."""
+    """A metric at the rate of the stock controller's requests, each case twice in turn with the constant server."""
     rate = max(5.0, len(stage.services) / SYNC_SECONDS)
-    plan = stage.plan("effective_cpu", seconds=seconds, rate=rate)
-    return {"effective_cpu": {"rate": round(rate), **measure(replace(plan, tolerant=True), stage.pid).summary}}
+    plan = replace(stage.plan("effective_cpu", seconds=seconds, rate=rate), tolerant=True)
+    runs: dict[str, list[Measured]] = {"constant": [], "effective_cpu": [], "effective_cpu, scraped": []}
+    with Constant(plan) as constant:
+        fixed = replace(plan, port=constant.port, requests=[("/", "constant")])
+        for _ in range(2):
+            runs["constant"].append(measure(fixed, constant.component.pid or 0))
+            runs["effective_cpu"].append(measure(plan, stage.pid))
+            with _scraped(stage):
+                runs["effective_cpu, scraped"].append(measure(plan, stage.pid))
+    both = {name: Measured(tuple(it for run in each for it in run.latencies)) for name, each in runs.items()}
+    return {name: {"rate": round(rate), **each.summary} for name, each in both.items()}
+
+
+@contextmanager
+def _scraped(stage: Stage) -> Iterator[None]:
+    """`/metrics` is read each second meanwhile."""
+    over = threading.Event()
+
+    def scrape() -> None:
+        while not over.wait(1):
+            with suppress(OSError):
+                stage.adapter.metrics()
+
+    thread = threading.Thread(target=scrape, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+class Constant(LocalServer):
+    """The constant server, with the adapter's certificates."""
+
+    name, cwd = "constant", record.ROOT
+
+    def __init__(self, plan: Plan) -> None:
+        self._pair = plan.certificate, plan.key
+
+    def command(self) -> list[str]:
+        [self.port] = free_ports(1)
+        return [sys.executable, "-m", __spec__.name, "--serve", str(self.port), *self._pair]
+
+    def is_ready(self) -> bool:
+        socket.create_connection(("127.0.0.1", self.port), 1).close()
+        return True
+
+
+def serve_constant(port: str, certificate: str, key: str) -> None:
+    """Runs the constant server."""
+
+    async def answer(_: web.Request) -> web.Response:
+        return web.json_response({"value": "constant"})
+
+    app, context = web.Application(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate, key)
+    app.router.add_get("/", answer)
+    web.run_app(app, host="127.0.0.1", port=int(port), ssl_context=context, print=None, access_log=None)
 
 
 def _live(stage: Stage, seconds: float) -> dict[str, Any]:
@@ -77,7 +143,11 @@ def main() -> None:
     parser.add_argument("--pods", type=int, nargs="+", default=[2_000, 20_000, 50_000])
     parser.add_argument("--seconds", type=float, default=20, help="duration of one measurement (default: %(default)s)")
     parser.add_argument("--python", default=sys.executable, help="interpreter of the adapter (default: this one)")
+    parser.add_argument("--serve", nargs=3, metavar=("PORT", "CERTIFICATE", "KEY"), help="be the constant server only")
     given = parser.parse_args()
+    if given.serve:
+        serve_constant(*given.serve)
+        return
     favour()
     record.write(given.output, {"sizes": [run(pods, given.python, given.seconds) for pods in given.pods]})
 
