@@ -5,7 +5,8 @@ the same query, whose answer has 20,000 series by pod and is polled every 15 s; 
 and their usage changes with each scrape, within the watermarks. This checkout and the other commit take turns, twice
 each, in the same cluster. Each turn installs the resource definitions of its commit, starts its adapter with the same
 settings, and measures after it has settled: processor time of adapter and Prometheus, and the adapter's resident
-memory. The interpreter and its packages are the same. Eight minutes.
+memory. The interpreter and its packages are the same. With `--peer`, prometheus-adapter has two turns as well, in which
+the HPAs scale on the same series themselves, as its users' do. Eight minutes, or twelve.
 
 Exits with status 1 if this checkout needs more of anything, beyond what two runs of the same code differ by. A turn in
 which HPAs got no answers measures nothing, and ends the program.
@@ -28,9 +29,11 @@ from lab.benchmarks.processes import cpu_seconds, memory
 from lab.benchmarks.stage import Stage, first_answer, request
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, established
 from lab.harness.binaries import print_to_stderr
-from lab.harness.client import tls_context
+from lab.harness.client import condition_true, tls_context
 from lab.harness.control_plane import ControlPlane
+from lab.harness.objects import api_service
 from lab.harness.prometheus import Exporter, Prometheus
+from lab.harness.prometheus_adapter import NAMESPACE, SERVICE, PrometheusAdapter
 
 SYNC_SECONDS = 15
 TURNS = 2
@@ -108,6 +111,25 @@ class Fleet(Stage):
         finally:
             adapter.close()
 
+    def peer_turn(self, settle: float, seconds: float) -> dict[str, float]:
+        """The figures of prometheus-adapter, as its chart sets it up. The HPAs keep its metric."""
+        client, target = self.cluster.client, {"type": "AverageValue", "averageValue": "900"}
+        metric = {"type": "Pods", "pods": {"metric": {"name": _METRIC}, "target": target}}
+        base = "/apis/autoscaling/v2/namespaces/{0.namespace}/horizontalpodautoscalers/{0.name}"
+        paths = [base.format(service) for service in self.services]
+        with PrometheusAdapter(self.cluster, self.prometheus.url, _METRIC, external="none", relist="1m") as peer:
+            for version in ("v1beta1", "v1beta2"):
+                client.apply(api_service("custom.metrics.k8s.io", version, (NAMESPACE, SERVICE, peer.port)))
+            for path in paths:
+                client.patch(path, {"spec": {"metrics": [metric]}})
+            time.sleep(settle + SYNC_SECONDS)
+            pid = peer.component.pid or 0
+            own, prometheus = _percent([pid, self.prometheus.component.pid or 0], seconds)
+            active = sum(condition_true(client.get(path), "ScalingActive") for path in paths)
+            if active <= 0.9 * len(paths):
+                raise RuntimeError(f"only {active} of {len(paths)} HPAs got answers{peer.component.tail()}")
+            return {"cpu_percent": own, "prometheus_percent": prometheus, "mib": memory(pid)["now"]}
+
     def _measured(self, adapter: AdapterProcess, seconds: float) -> dict[str, float]:
         pids = [adapter.component.pid or 0, self.prometheus.component.pid or 0]
         answered = _answers(adapter)
@@ -127,6 +149,10 @@ def _percent(pids: list[int], seconds: float) -> list[float]:
     return [round(100 * (cpu_seconds(pid) - was) / passed, 2) for pid, was in zip(pids, before, strict=True)]
 
 
+def _mean(turns: list[dict[str, float]]) -> dict[str, float]:
+    return {key: round(statistics.mean(turn[key] for turn in turns), 2) for key in turns[0]}
+
+
 def _answers(adapter: AdapterProcess) -> float:
     """Metrics of policies that it has served."""
     counts = [line for line in adapter.metrics().splitlines() if "api_request_duration_seconds_count{" in line]
@@ -141,6 +167,7 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=20, help="of each HPA (default: %(default)s)")
     parser.add_argument("--series", type=int, default=20_000)
     parser.add_argument("--settle", type=float, default=30, help="seconds before each measurement")
+    parser.add_argument("--peer", action="store_true", help="measure prometheus-adapter, too")
     parser.add_argument("--seconds", type=float, default=60, help="of each measurement (default: %(default)s)")
     given = parser.parse_args()
     turns: dict[str, list[dict[str, float]]] = {"this": [], given.beside: []}
@@ -152,14 +179,19 @@ def main() -> int:
         for _, (name, root) in itertools.product(range(TURNS), zip(turns, (record.ROOT, Path(folder)), strict=True)):
             turns[name].append(fleet.turn(name, root, given.settle, given.seconds))
             print_to_stderr(f"{name}: {turns[name][-1]}")
-    mean = {name: {key: statistics.mean(one[key] for one in done) for key in done[0]} for name, done in turns.items()}
-    ours, theirs = mean.values()
+        peer = [fleet.peer_turn(given.settle, given.seconds) for _ in range(TURNS if given.peer else 0)]
+    ours, theirs = map(_mean, turns.values())
     ratios = {key: round(ours[key] / max(theirs[key], 0.01), 3) for key in (*AIMS, "peak_mib", "first_answer_seconds")}
     print(f"{'':28}{'this':>10}{given.beside:>12}{'ratio':>8}   (Prometheus without an adapter: {alone} %)")
     for key, ratio in ratios.items():
         print(f"{AIMS.get(key, key):28}{ours[key]:10.2f}{theirs[key]:12.2f}{ratio:8.2f}")
+    if peer:
+        print(f"prometheus-adapter: {_mean(peer)}")
     scene_ = {"hpas": given.hpas, "pods": given.hpas * given.pods, "series": given.series}
-    record.write(given.output, {"scene": scene_, "prometheus_alone_percent": alone, "ratios": ratios, "turns": turns})
+    record.write(
+        given.output,
+        {"scene": scene_, "prometheus_alone_percent": alone, "ratios": ratios, "turns": turns, "peer": peer},
+    )
     return int(any(ratios[key] > 1 + NOISE for key in AIMS))
 
 

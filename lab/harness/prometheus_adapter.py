@@ -18,10 +18,10 @@ NAMESPACE, SERVICE = "monitoring", "prometheus-adapter"
 class PrometheusAdapter(Server):
     """Serves one series with the labels `namespace` and `pod` on pods and namespaces, and one as an External metric.
 
-    Both keep their own names. It lists the series again every second.
+    Both keep their own names. It lists the series again in each `relist`.
     """
 
-    def __init__(self, cluster: ControlPlane, prometheus: str, series: str, external: str) -> None:
+    def __init__(self, cluster: ControlPlane, prometheus: str, series: str, external: str, relist: str = "1s") -> None:
         self.cluster = cluster
         [self.port] = free_ports(1)
         rule = {
@@ -48,7 +48,7 @@ class PrometheusAdapter(Server):
             "authorization-kubeconfig": kubeconfig,
             "lister-kubeconfig": kubeconfig,
             "prometheus-url": prometheus,
-            "metrics-relist-interval": "1s",
+            "metrics-relist-interval": relist,
             "metrics-max-age": "1m",
             "config": rules,
         }
