@@ -72,7 +72,7 @@ class PolicyView:
     @property
     def reason_of_error(self) -> Reason:
         """Why nothing is decided though the policy is assessed: `Invalid` where only a change mends that."""
-        return Reason.INVALID if self.undefined_metrics else Reason.NO_DECISION
+        return "Invalid" if self.undefined_metrics else "NoDecision"
 
 
 class PodStore(dict[str, Pod]):

@@ -7,7 +7,7 @@ on from what the status says.
 
 import math
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from adapter.companion.state import ActionResult, Context, State, Write
 from adapter.kube.api import EVENTS, JSON
 from adapter.load.decide import decide
 from adapter.load.explanation import decision_reason
-from adapter.policy.conditions import ConditionType, Reason
+from adapter.policy.conditions import TROUBLE_WHILE_TRUE, ConditionType, Reason
 from adapter.policy.hpa import FIELD_MANAGER
 from adapter.policy.watermark_policy import API_VERSION, GROUP, KIND
 from adapter.runtime.times import format_micro_time, parse_time
@@ -41,7 +41,7 @@ SCALINGS_PER_HOUR = 20
 """The most Events about scalings of one policy; those of conditions are limited by how often a change is repeated."""
 LONGEST_NOTE = 1024  # bytes, by the API's rule
 _LONGEST_NAME = 253 - 24  # of a policy in the name of an Event: the API's rule, without the time and number after it
-_COVERED_BY_READY = {Reason.NOT_ASSESSED, Reason.HPA_MISSING, Reason.NOT_DECIDING, Reason.REFUSED}
+_COVERED_BY_READY: Collection[Reason] = {"NotAssessed", "HPAMissing", "NotDeciding", "Refused"}
 """Reasons without an Event: nothing is known yet, or the Event of condition Ready, or of InputsFresh, says it."""
 _AT_ONCE = {ConditionType.ACTIVE, ConditionType.MASS_PULL_OUT, ConditionType.VERSIONS_CONSISTENT}
 _TOPICS: Mapping[str, tuple[Topic, Severity]] = {
@@ -348,7 +348,7 @@ def _left(context: Context) -> dict[str, Standing]:
 
 def _patience(type_: str, value: Value | None, context: Context) -> float:
     """How long a condition must have changed before that is told, in seconds."""
-    if value is not None and value[1] == Reason.HPA_INACTIVE:
+    if value is not None and value[1] == "HPAInactive":
         return HPA_SYNCS_SECONDS
     if type_ in _AT_ONCE:
         return 0.0
@@ -357,7 +357,7 @@ def _patience(type_: str, value: Value | None, context: Context) -> float:
 
 def _is_trouble(type_: str, value: Value | None) -> bool:
     """Of a type that only another version knows, whose leader wrote the status, False is trouble."""
-    return value is not None and value[0] is any(type_ == kind and kind.is_trouble_while for kind in ConditionType)
+    return value is not None and value[0] is (type_ in TROUBLE_WHILE_TRUE)
 
 
 def _topic(
@@ -365,7 +365,7 @@ def _topic(
 ) -> tuple[Topic | None, Severity]:
     """What people are notified of; lost data are back once no condition of theirs is told to be in trouble."""
     topic, severity = _TOPICS.get(type_, (None, Severity.INFO))
-    if any(one is not None and one[1] == Reason.WATCH_SILENT for one in (before, value)):
+    if any(one is not None and one[1] == "WatchSilent" for one in (before, value)):
         return None, severity  # every policy has a silent watch at once, and alerts are for that
     if not _is_trouble(type_, value):
         same = (one for one in known if _TOPICS.get(one, ("",))[0] is topic)

@@ -20,7 +20,7 @@ from adapter.kube.errors import KubeError
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
 from adapter.load.decide import decide
-from adapter.policy.conditions import ConditionType, Reason
+from adapter.policy.conditions import ConditionType
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
 from adapter.runtime.work_queue import WorkQueue
@@ -217,7 +217,7 @@ class Companion:
             return None
         silence = self.stale(key)
         if view.problem is None and silence is not None:
-            view = replace(view, assessment=None, scale=None, problem=Problem(503, Reason.WATCH_SILENT, silence))
+            view = replace(view, assessment=None, scale=None, problem=Problem(503, "WatchSilent", silence))
         now, decision = self.session.now(), None
         if view.assessment is not None and view.scale is not None and view.bounds is not None:
             decision = decide(view.assessment, view.scale, view.bounds, now)

@@ -68,18 +68,18 @@ def condition(context: Context) -> Condition | None:
     several = len({one.pod.template_hash for one in alive}) > 1
     is_marking = any(pod.deletion_cost != LOWEST_COST for pod in pulled_out)
     other_kind = f"deletion costs decide among the pods of a Deployment; a {kind} shrinks by other rules"
-    obstacles = (
-        (not context.settings.features.deletion_cost, Reason.SWITCHED_OFF, switched_off),
-        (kind != "Deployment", Reason.NO_DEPLOYMENT, other_kind),
-        (policy.mode is Mode.OBSERVE, Reason.OBSERVED, "mode Observe: no pod is marked"),
-        (context.state.is_refused(MARK_POD), Reason.FORBIDDEN, may_not),
-        (foreign, Reason.FOREIGN_COST, by_others),
-        (several, Reason.SEVERAL_REPLICA_SETS, "pods of several ReplicaSets exist, which shrink by other rules"),
-        (is_marking, Reason.MARKING, "some pods that were pulled out are not marked yet"),
-        (True, Reason.MARKED, "the pods that were pulled out are marked to be deleted first"),
+    obstacles: tuple[tuple[object, Reason, str], ...] = (
+        (not context.settings.features.deletion_cost, "SwitchedOff", switched_off),
+        (kind != "Deployment", "NoDeployment", other_kind),
+        (policy.mode is Mode.OBSERVE, "Observed", "mode Observe: no pod is marked"),
+        (context.state.is_refused(MARK_POD), "Forbidden", may_not),
+        (foreign, "ForeignCost", by_others),
+        (several, "SeveralReplicaSets", "pods of several ReplicaSets exist, which shrink by other rules"),
+        (is_marking, "Marking", "some pods that were pulled out are not marked yet"),
+        (True, "Marked", "the pods that were pulled out are marked to be deleted first"),
     )
     reason, message = next((reason, message) for holds, reason, message in obstacles if holds)
-    return Condition(reason is Reason.MARKED, reason, message)
+    return Condition(reason == "Marked", reason, message)
 
 
 def _is_foreign(context: Context, pod: Pod) -> bool:

@@ -52,11 +52,11 @@ def condition(context: Context) -> Condition | None:
         return None
     trouble = _obstacle(hpa, policy.name)
     if not context.settings.features.fast_scale_up:
-        trouble = Reason.SWITCHED_OFF, "the settings do not switch on companion.features.fastScaleUp"
+        trouble = "SwitchedOff", "the settings do not switch on companion.features.fastScaleUp"
     elif context.state.is_refused(RAISE_SCALE):
         lacks = "the companion was refused the right to scale the target when it last tried"
-        trouble = Reason.FORBIDDEN, f"{lacks}; the component companion-fast-scale-up grants it"
-    reason, message = trouble or (Reason.READY, "the count is raised as soon as that is decided")
+        trouble = "Forbidden", f"{lacks}; the component companion-fast-scale-up grants it"
+    reason, message = trouble or ("Ready", "the count is raised as soon as that is decided")
     return Condition(trouble is None, reason, message)
 
 
@@ -68,14 +68,14 @@ def _obstacle(hpa: Hpa, policy: str) -> tuple[Reason, str] | None:
         and (metric.target, metric.aim) == (MetricTargetType.AVERAGE_VALUE, NANO)
         for metric in hpa.desired_metrics
     ):
-        return Reason.NOT_FOLLOWED, f'HPA {hpa.name} does not take desired_replicas with averageValue "1"'
+        return "NotFollowed", f'HPA {hpa.name} does not take desired_replicas with averageValue "1"'
     if up.select == DISABLED:
-        return Reason.SCALE_UP_DISABLED, f"HPA {hpa.name} has scaleUp.selectPolicy Disabled"
+        return "ScaleUpDisabled", f"HPA {hpa.name} has scaleUp.selectPolicy Disabled"
     if up.stabilization:
         window = f"scaleUp.stabilizationWindowSeconds {up.stabilization}"
-        return Reason.SCALE_UP_STABILIZED, f"HPA {hpa.name} has {window}; a fast scale-up would not wait for that"
+        return "ScaleUpStabilized", f"HPA {hpa.name} has {window}; a fast scale-up would not wait for that"
     # With a tolerance the HPA answers status.replicas for a count that is near: it would take back the last pods.
     tolerance = hpa.bounds.tolerance.up if hpa.bounds.tolerance is not None else Fraction(0)
     if tolerance * hpa.bounds.maximum >= 1:
-        return Reason.TOLERANCE, f"HPA {hpa.name} tolerates {percent_text(tolerance)} upwards; it might take pods back"
+        return "Tolerance", f"HPA {hpa.name} tolerates {percent_text(tolerance)} upwards; it might take pods back"
     return None

@@ -12,7 +12,7 @@ from adapter.load.explanation import decision_reason, metric_errors
 from adapter.load.pods import Pod, PodAssessment, PodState
 from adapter.load.spec import HELD, Mode
 from adapter.load.states import service_registry
-from adapter.policy.conditions import ConditionType, Reason
+from adapter.policy.conditions import FOUND, TROUBLE_WHILE_TRUE, ConditionType
 from adapter.policy.watermark_policy import HOLD_UNTIL
 from adapter.runtime.faults import first_names
 from adapter.runtime.times import format_micro_time
@@ -24,36 +24,34 @@ _STALLED = "ProgressDeadlineExceeded"
 _SHOWN = 5
 
 _MODES = {
-    Mode.ACTIVE: Condition(True, Reason.DECIDING, "the count is decided by the metrics"),
-    Mode.OBSERVE: Condition(
-        False, Reason.OBSERVED, "mode Observe: all is computed, and the current count is asked for"
-    ),
-    Mode.PAUSED: Condition(False, Reason.PAUSED, "mode Paused: the current count is asked for"),
+    Mode.ACTIVE: Condition(True, "Deciding", "the count is decided by the metrics"),
+    Mode.OBSERVE: Condition(False, "Observed", "mode Observe: all is computed, and the current count is asked for"),
+    Mode.PAUSED: Condition(False, "Paused", "mode Paused: the current count is asked for"),
 }
 
 
 def accepted(context: Context) -> Condition:
     """Whether the policy waits for no change, of itself or of the settings; its other metrics may decide meanwhile."""
     view, problem = context.view, context.view.problem
-    if problem is not None and (problem.reason is Reason.INVALID or not view.policy.metrics):
-        return Condition(False, Reason.REFUSED, problem.message)
+    if problem is not None and (problem.reason == "Invalid" or not view.policy.metrics):
+        return Condition(False, "Refused", problem.message)
     if undefined := view.undefined_metrics:
-        return Condition(False, Reason.REFUSED, metric_errors(undefined))
+        return Condition(False, "Refused", metric_errors(undefined))
     unsure = "the policy is valid by itself; whether the settings have what it names shows once it is assessed"
     sure = "the policy is valid, and the settings have what it names"
-    return Condition(True, Reason.VALID, unsure if context.silent else sure)
+    return Condition(True, "Valid", unsure if context.silent else sure)
 
 
 def ready(context: Context) -> Condition:
     decision, problem, hpa = context.decision, context.view.problem, context.hpa
     if decision is None:
-        return Condition(False, problem.reason if problem else Reason.NOT_ASSESSED, context.problem_text)
+        return Condition(False, problem.reason if problem else "NotAssessed", context.problem_text)
     if decision.error is not None:
         return Condition(False, context.view.reason_of_error, decision.error)
     if hpa is not None and hpa.inactive and hpa.depends_on(context.view.policy.name):
         message = f"a count is decided, and HPA {hpa.name} does not follow: {hpa.inactive}"
-        return Condition(False, Reason.HPA_INACTIVE, message)
-    return Condition(True, Reason.DECIDED, "a count is decided")
+        return Condition(False, "HPAInactive", message)
+    return Condition(True, "Decided", "a count is decided")
 
 
 def active(context: Context) -> Condition | None:
@@ -63,13 +61,13 @@ def active(context: Context) -> Condition | None:
         return None
     if problem is not None and context.hpa is None and problem.code == HTTPStatus.NOT_FOUND:
         message = f"no HPA acts for the policy: there is no HorizontalPodAutoscaler {policy.hpa}"
-        return Condition(False, Reason.HPA_MISSING, message)
+        return Condition(False, "HPAMissing", message)
     if problem is not None:
-        return Condition(False, Reason.NOT_DECIDING, "nothing is decided; condition Ready says why")
+        return Condition(False, "NotDeciding", "nothing is decided; condition Ready says why")
     if policy.mode_at(context.now) == HELD:
         until = format_micro_time(policy.hold_until or 0.0).replace(".000000", "")
         message = f"held until {until} by the annotation {HOLD_UNTIL}: the current count is asked for"
-        return Condition(False, Reason.HELD, message)
+        return Condition(False, "Held", message)
     return _MODES[policy.mode]
 
 
@@ -79,22 +77,22 @@ def routes(context: Context) -> Condition | None:
     served = [route.name for route in context.settings.notifications.routes if route.serves(namespace)]
     if lacking := ", ".join(name for name in named if name not in served):
         message = f"notify names {lacking}, which the settings do not define for namespace {namespace}"
-        return Condition(False, Reason.UNKNOWN_ROUTE, message)
-    return Condition(True, Reason.KNOWN, "the settings define every route that the policy names") if named else None
+        return Condition(False, "UnknownRoute", message)
+    return Condition(True, "Known", "the settings define every route that the policy names") if named else None
 
 
 def assessed(type_: ConditionType, context: Context) -> Condition | None:
     """A condition that an assessment finds; None without one."""
-    assessment, healthy = context.view.assessment, type_.healthy
+    assessment, healthy = context.view.assessment, FOUND[type_]
     if context.silent and type_ is ConditionType.INPUTS_FRESH:
-        return Condition(False, Reason.WATCH_SILENT, context.problem_text)
+        return Condition(False, "WatchSilent", context.problem_text)
     if assessment is None:
         return None
     if type_ is ConditionType.REGISTRY_DATA_VALID and service_registry(context.view.policy) is None:
-        return Condition(True, Reason.NO_REGISTRY, "the policy names no registry: Kubernetes says which pods serve")
+        return Condition(True, "NoRegistry", "the policy names no registry: Kubernetes says which pods serve")
     if (trouble := assessment.conditions.get(type_)) is None:
         return None if healthy is None else Condition(True, healthy.reason, healthy.message)
-    return Condition(type_.is_trouble_while, type_.value if healthy is None else healthy.reason_of_trouble, trouble)
+    return Condition(type_ in TROUBLE_WHILE_TRUE, healthy.reason_of_trouble if healthy else type_, trouble)
 
 
 def versions(context: Context) -> Condition | None:
@@ -108,7 +106,7 @@ def versions(context: Context) -> Condition | None:
         if one.state is PodState.SERVING and revision:
             by_revision.setdefault(revision, []).append(one.pod)
     if len(by_revision) <= 1:
-        return Condition(True, Reason.ONE_VERSION, "the serving pods run one version")
+        return Condition(True, "OneVersion", "the serving pods run one version")
     # A rollout last progressed when a pod of the newest template turned Ready, and not after it failed.
     newest = max(by_revision.values(), key=lambda pods: min(pod.created_at for pod in pods))
     since = max(pod.ready_since for pod in newest)
@@ -121,10 +119,10 @@ def versions(context: Context) -> Condition | None:
         listed.append(f"{name} ({revision}, {count})" if name else f"{revision} ({count})")
     versions = f"the serving pods run {len(listed)} versions: {first_names(listed, _SHOWN)}"
     if target is not None and target.progressing in _PAUSED:
-        return Condition(True, Reason.ROLLING_OUT, f"{versions}; the rollout is paused")
+        return Condition(True, "RollingOut", f"{versions}; the rollout is paused")
     if context.now - since < quiet:
-        return Condition(True, Reason.ROLLING_OUT, f"{versions}; a rollout progressed within the last {quiet:g} s")
-    return Condition(False, Reason.VERSION_MISMATCH, f"{versions}; no rollout has progressed for {quiet:g} s")
+        return Condition(True, "RollingOut", f"{versions}; a rollout progressed within the last {quiet:g} s")
+    return Condition(False, "VersionMismatch", f"{versions}; no rollout has progressed for {quiet:g} s")
 
 
 def mass_pull_out(context: Context) -> Condition | None:
@@ -146,7 +144,7 @@ def mass_pull_out(context: Context) -> Condition | None:
         return None
     doubtful, example = f", {kept} of them are kept as doubtful" if kept else "", out[0]
     message = f"{len(out)} of {running} running pods are pulled out{doubtful}; {example.pod.name}: {example.reason}"
-    return Condition(True, ConditionType.MASS_PULL_OUT.value, message)
+    return Condition(True, ConditionType.MASS_PULL_OUT, message)
 
 
 def at_maximum(context: Context) -> Condition | None:
@@ -157,4 +155,4 @@ def at_maximum(context: Context) -> Condition | None:
     if decision.held_by is not HeldBy.BOUNDS or decision.verdict is not Verdict.ABOVE:
         return None
     message = f"more is needed than the HPA's maximum of {bounds.maximum}: {decision_reason(assessment, decision)}"
-    return Condition(True, ConditionType.AT_MAXIMUM.value, message)
+    return Condition(True, ConditionType.AT_MAXIMUM, message)

@@ -8,7 +8,6 @@ from adapter.kube.api import HPAS
 from adapter.load.explanation import suppressed_step
 from adapter.load.spec import Mode, Policy
 from adapter.policy.behavior import DISABLED, BehaviorField, behavior_of, permits, required_behavior
-from adapter.policy.conditions import Reason
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.hpa import Hpa
 
@@ -43,14 +42,14 @@ def condition(context: Context) -> Condition | None:
         suppressed=suppressed_step(decision, bounds) if decision is not None and bounds is not None else "",
     )
     troubles = (*_obstacles(context, hpa), *flaws(wiring))
-    reason, message = Reason.CONFORMANT, f"HPA {hpa.name} sets the count that is decided"
     if troubles:
-        reason, message = troubles[0].reason, "; ".join(flaw.message for flaw in troubles)
-    elif not hpa.asks_for(context.view.policy.name):
-        reason, message = Reason.ONLY_OBSERVED, f"HPA {hpa.name} is left as it is: the policy only observes"
-    elif hpa.scale_down.select == DISABLED:
+        return Condition(False, troubles[0].reason, "; ".join(flaw.message for flaw in troubles))
+    if not hpa.asks_for(context.view.policy.name):
+        return Condition(True, "OnlyObserved", f"HPA {hpa.name} is left as it is: the policy only observes")
+    message = f"HPA {hpa.name} sets the count that is decided"
+    if hpa.scale_down.select == DISABLED:
         message += "; it never scales down, since its scaleDown.selectPolicy is Disabled"
-    return Condition(not troubles, reason, message)
+    return Condition(True, "Conformant", message)
 
 
 def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
@@ -58,15 +57,15 @@ def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
     policy = context.view.policy
     if _asks_for_it(policy) and not context.settings.features.hpa_configuration:
         message = "hpaConfiguration is Manage, and companion.features.hpaConfiguration of the settings is off"
-        yield Flaw(Reason.WIRING_OFF, message)
+        yield Flaw("WiringOff", message)
         return
     free = _free(context, hpa)
     unset = ", ".join(one.name for one in free if not one.is_set)
     if unset and context.state.is_refused(WIRE_HPA):
-        yield Flaw(Reason.WIRING_REFUSED, f"the companion lacks the right to patch HPA {hpa.name}")
+        yield Flaw("WiringRefused", f"the companion lacks the right to patch HPA {hpa.name}")
     elif unset and _set_over(context, hpa, behavior_of(free)) not in {None, hpa.resource_version}:
         yield Flaw(
-            Reason.WIRING_UNDONE,
+            "WiringUndone",
             f"the companion's changes of HPA {hpa.name} ({unset}) were undone, most likely by "
             f"{hpa.managers.last or 'another client'}; they are made again in an hour at the earliest",
         )
@@ -76,7 +75,7 @@ def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
         # Only of values that hold the count back before the policy does.
         if owners and not wanted.is_set and (name == "tolerance" or not permits(policy, hpa, direction)):
             owned = f"{', '.join(owners)} owns behavior.{wanted.name} of HPA {hpa.name}, so it is left as it is"
-            yield Flaw(Reason.WIRING_CONFLICT, owned)
+            yield Flaw("WiringConflict", owned)
 
 
 def _set_over(context: Context, hpa: Hpa, behavior: Mapping[str, Any]) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from adapter.kube.api import APPLY_PATCH
 from adapter.load.assessment import Decision
-from adapter.policy.conditions import Reason
+from adapter.policy.conditions import ConditionType, Reason
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionSettings
@@ -71,7 +71,7 @@ class Condition(NamedTuple):
     """A condition of a policy at this moment, of whatever type."""
 
     is_true: bool
-    reason: str
+    reason: Reason | ConditionType
     message: str
 
 
@@ -98,7 +98,7 @@ class Context:
     @property
     def silent(self) -> bool:
         """Whether a watch that the policy needs shows no sign of life: the status says so, and nothing else is done."""
-        return self.view.problem is not None and self.view.problem.reason is Reason.WATCH_SILENT
+        return self.view.problem is not None and self.view.problem.reason == "WatchSilent"
 
     @property
     def problem_text(self) -> str:

@@ -19,7 +19,6 @@ from adapter.load.pods import Pod
 from adapter.load.samples import ResourceSamples, Samples
 from adapter.load.spec import Policy
 from adapter.policy import status_memory
-from adapter.policy.conditions import Reason
 from adapter.policy.documents import PolicyError
 from adapter.policy.linking import NO_SCALE, Link, owns_its_pods, reference_faults, selector_fault, target_pods
 from adapter.registries.follow import RegistryManager
@@ -75,7 +74,7 @@ class Evaluator:
         view = self._with_target(view, link)
         if link is not None and view.problem is None and not silence and not self._refusal(view.policy):
             return self._assessing(decoded, view, link)
-        problem = Problem(503, Reason.WATCH_SILENT, silence) if silence else self._refusal(view.policy)
+        problem = Problem(503, "WatchSilent", silence) if silence else self._refusal(view.policy)
         # What the settings lack is told without an assessment too: often HPA and workload are applied last.
         problem = problem or self._undefined_query(view.policy, view.target_name) or view.problem
         # A stale watch does not show the current count.
@@ -86,15 +85,15 @@ class Evaluator:
         policy = view.policy
         if link is None:
             missing = f"HorizontalPodAutoscaler {policy.hpa}, that WatermarkPolicy {policy.name} names, does not exist"
-            return replace(view, problem=Problem(404, Reason.NOT_FOUND, f"{missing} in namespace {policy.namespace}"))
+            return replace(view, problem=Problem(404, "NotFound", f"{missing} in namespace {policy.namespace}"))
         ref, view = link.ref, replace(view, bounds=link.hpa.bounds)
         if faults := list(reference_faults(*link.hpa.target)):
             invalid = f"HorizontalPodAutoscaler {link.hpa.name}: {'; '.join(map(str, faults))}"
-            return replace(view, problem=Problem(422, Reason.INVALID, invalid))
+            return replace(view, problem=Problem(422, "Invalid", invalid))
         problem, resolved = None, self._inputs.targets.find(ref)
         if rivals := self._index.neighbours(Key(policy.namespace, policy.name)).policies:
             message = f"PolicyConflict: {ref.kind} {ref.name} has other policies as well ({rivals}); keep one"
-            problem = Problem(409, Reason.CONFLICT, message)
+            problem = Problem(409, "Conflict", message)
         if isinstance(resolved, str):
             return replace(view, target_name=ref.name, problem=problem or _unavailable(resolved))
         scale, fault = resolved.object.scale, f" {NO_SCALE}"
@@ -186,14 +185,14 @@ class Evaluator:
                 samples = self._inputs.prometheus.samples(metric.query, policy.namespace, workload or policy.hpa)
                 if samples.undefined:
                     text = f"WatermarkPolicy {policy.name}: metric {metric.name}: {samples.error}"
-                    return Problem(422, Reason.INVALID, text)
+                    return Problem(422, "Invalid", text)
         return None
 
     def _refusal(self, policy: Policy) -> Problem | None:
         """Why the policy's service is not followed."""
         service, registries = service_of(policy), self._inputs.registries
         if service is not None and (refusal := registries.refusal(service, policy.namespace)):
-            return Problem(422, Reason.INVALID, f"WatermarkPolicy {policy.name}: {refusal}")
+            return Problem(422, "Invalid", f"WatermarkPolicy {policy.name}: {refusal}")
         if service is not None and (crowded := registries.over_limit_message(service, policy.namespace)):
             return _unavailable(f"WatermarkPolicy {policy.name}: {crowded}")
         return None
@@ -201,9 +200,9 @@ class Evaluator:
 
 def initial_view(decoded: DecodedPolicy) -> PolicyView:
     """The view of a policy before its evaluation; an invalid policy has its problem already."""
-    problem = Problem(422, Reason.INVALID, decoded.fault) if decoded.fault else None
+    problem = Problem(422, "Invalid", decoded.fault) if decoded.fault else None
     return PolicyView(policy=decoded.policy, spec=decoded.spec, problem=problem)
 
 
 def _unavailable(message: str) -> Problem:
-    return Problem(503, Reason.SERVICE_UNAVAILABLE, message)
+    return Problem(503, "ServiceUnavailable", message)

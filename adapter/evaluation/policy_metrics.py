@@ -9,7 +9,7 @@ from adapter.load.decide import decide
 from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
 from adapter.load.spec import Policy
-from adapter.policy.conditions import ConditionType, Reason
+from adapter.policy.conditions import FOUND, TROUBLE_WHILE_TRUE, ConditionType
 from adapter.policy.conformance import Wiring, flaws
 from adapter.snapshot import Snapshot
 from adapter.telemetry.series import MetricRow, PolicyRow
@@ -39,7 +39,7 @@ def policy_rows(
             conditions=conditions,
         )
         if view.problem is not None or view.assessment is None or view.scale is None or view.bounds is None:
-            yield replace(row, error=view.problem.reason if view.problem else Reason.NOT_ASSESSED)
+            yield replace(row, error=view.problem.reason if view.problem else "NotAssessed")
             continue
         assessment = view.assessment
         decision = decide(assessment, view.scale, view.bounds, now)
@@ -67,9 +67,9 @@ def _conditions(assessment: Assessment) -> dict[str, bool]:
     if not any(metric.floor for metric in assessment.metrics):
         lacking.add(ConditionType.FLOOR_MISSING)
     return {
-        type_.value: (type_ in assessment.conditions) is type_.is_trouble_while
-        for type_ in ConditionType
-        if type_.is_found and type_ not in lacking
+        type_.value: (type_ in assessment.conditions) is (type_ in TROUBLE_WHILE_TRUE)
+        for type_ in FOUND
+        if type_ not in lacking
     }
 
 

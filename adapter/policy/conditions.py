@@ -1,84 +1,48 @@
 """Types and reasons of a WatermarkPolicy's conditions. Users and programs read them, so none is ever renamed."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import NamedTuple, Self
+from typing import Literal, NamedTuple
 
-
-class Found(str):
-    """The name of a condition that an assessment finds (`load.explanation`)."""
-
-    __slots__ = ()
-
-
-class Reason(StrEnum):
-    """Why a condition has its status, in one word; those of `Ready` are reasons of the served error too."""
-
-    # Accepted
-    VALID = "Valid"
-    REFUSED = "Refused"
-    # Ready
-    DECIDED = "Decided"
-    NO_DECISION = "NoDecision"
-    NOT_ASSESSED = "NotAssessed"
-    NOT_FOUND = "NotFound"
-    CONFLICT = "Conflict"
-    INVALID = "Invalid"
-    SERVICE_UNAVAILABLE = "ServiceUnavailable"
-    WATCH_SILENT = "WatchSilent"
-    HPA_INACTIVE = "HPAInactive"
-    # Active
-    DECIDING = "Deciding"
-    NOT_DECIDING = "NotDeciding"
-    HPA_MISSING = "HPAMissing"
-    OBSERVED = "Observed"
-    PAUSED = "Paused"
-    HELD = "Held"
-    # InputsFresh and RegistryDataValid
-    SAMPLES_FRESH = "SamplesFresh"
-    INPUTS_MISSING = "InputsMissing"
-    REGISTRY_ANSWERS = "RegistryAnswers"
-    REGISTRY_DATA_INVALID = "RegistryDataInvalid"
-    NO_REGISTRY = "NoRegistry"
-    # VersionsConsistent
-    ONE_VERSION = "OneVersion"
-    ROLLING_OUT = "RollingOut"
-    VERSION_MISMATCH = "VersionMismatch"
-    # NotificationRoutesResolved
-    KNOWN = "Known"
-    UNKNOWN_ROUTE = "UnknownRoute"
+Reason = Literal[
+    # Accepted, Ready and Active; those of Ready are reasons of the served error too.
+    "Valid", "Refused",
+    "Decided", "NoDecision", "NotAssessed", "NotFound", "Conflict", "Invalid", "ServiceUnavailable", "WatchSilent",
+    "HPAInactive",
+    "Deciding", "NotDeciding", "HPAMissing", "Observed", "Paused", "Held",
+    # InputsFresh, RegistryDataValid, VersionsConsistent and NotificationRoutesResolved
+    "SamplesFresh", "InputsMissing", "RegistryAnswers", "RegistryDataInvalid", "NoRegistry",
+    "OneVersion", "RollingOut", "VersionMismatch", "Known", "UnknownRoute",
     # FastScaleUp and DeletionCostApplied
-    FORBIDDEN = "Forbidden"
-    SWITCHED_OFF = "SwitchedOff"
-    READY = "Ready"
-    NOT_FOLLOWED = "NotFollowed"
-    SCALE_UP_DISABLED = "ScaleUpDisabled"
-    SCALE_UP_STABILIZED = "ScaleUpStabilized"
-    MARKED = "Marked"
-    MARKING = "Marking"
-    NO_DEPLOYMENT = "NoDeployment"
-    FOREIGN_COST = "ForeignCost"
-    SEVERAL_REPLICA_SETS = "SeveralReplicaSets"
+    "Forbidden", "SwitchedOff", "Ready", "NotFollowed", "ScaleUpDisabled", "ScaleUpStabilized",
+    "Marked", "Marking", "NoDeployment", "ForeignCost", "SeveralReplicaSets",
     # HPAConformant
-    CONFORMANT = "Conformant"
-    ONLY_OBSERVED = "OnlyObserved"
-    POLICY_CONFLICT = "PolicyConflict"
-    SHARED_TARGET = "SharedTarget"
-    AMBIGUOUS_SELECTOR = "AmbiguousSelector"
-    STUCK_AT_ZERO = "StuckAtZero"
-    NOT_WIRED = "NotWired"
-    RESTING = "Resting"
-    AVERAGE_VALUE = "AverageValue"
-    READ_ONLY_METRIC = "ReadOnlyMetric"
-    STOCK_METRIC = "StockMetric"
-    TOLERANCE = "Tolerance"
-    NO_STABILIZATION = "NoStabilization"
-    WAITS_TWICE = "WaitsTwice"
-    WATERMARKS_TOO_CLOSE = "WatermarksTooClose"
-    TOTAL = "Total"
-    WIRING_OFF = "WiringOff"
-    WIRING_REFUSED = "WiringRefused"
-    WIRING_UNDONE = "WiringUndone"
-    WIRING_CONFLICT = "WiringConflict"
+    "Conformant", "OnlyObserved", "PolicyConflict", "SharedTarget", "AmbiguousSelector", "StuckAtZero", "NotWired",
+    "Resting", "AverageValue", "ReadOnlyMetric", "StockMetric", "Tolerance", "NoStabilization", "WaitsTwice",
+    "WatermarksTooClose", "Total", "WiringOff", "WiringRefused", "WiringUndone", "WiringConflict",
+]  # fmt: skip
+"""Why a condition has its status, in one word."""
+
+
+class ConditionType(StrEnum):
+    """Types of conditions, in the order in which statuses list them."""
+
+    ACCEPTED = "Accepted"
+    READY = "Ready"
+    ACTIVE = "Active"
+    HPA_CONFORMANT = "HPAConformant"
+    NOTIFICATION_ROUTES_RESOLVED = "NotificationRoutesResolved"
+    INPUTS_FRESH = "InputsFresh"
+    REGISTRY_DATA_VALID = "RegistryDataValid"
+    UNREADY_PODS_FILL_REPLICAS = "UnreadyPodsFillReplicas"
+    FLOOR_MISSING = "FloorMissing"
+    ZERO_USAGE_IGNORED = "ZeroUsageIgnored"
+    WATERMARK_AT_LIMIT = "WatermarkAtLimit"
+    FAST_SCALE_UP = "FastScaleUp"
+    DELETION_COST_APPLIED = "DeletionCostApplied"
+    VERSIONS_CONSISTENT = "VersionsConsistent"
+    MASS_PULL_OUT = "MassPullOut"
+    AT_MAXIMUM = "AtMaximum"
 
 
 class Healthy(NamedTuple):
@@ -89,50 +53,23 @@ class Healthy(NamedTuple):
     reason_of_trouble: Reason
 
 
-class ConditionType(StrEnum):
-    """A type of condition: its name, whether an assessment finds it, and what it says without trouble.
+FOUND: Mapping[ConditionType, Healthy | None] = {
+    ConditionType.INPUTS_FRESH: Healthy("SamplesFresh", "every metric has fresh samples", "InputsMissing"),
+    ConditionType.REGISTRY_DATA_VALID: Healthy(
+        "RegistryAnswers", "the registry's answers are valid and recent", "RegistryDataInvalid"
+    ),
+    ConditionType.UNREADY_PODS_FILL_REPLICAS: None,
+    ConditionType.FLOOR_MISSING: None,
+    ConditionType.ZERO_USAGE_IGNORED: None,
+    ConditionType.WATERMARK_AT_LIMIT: None,
+}
+"""The conditions that an assessment finds, which has the message of their trouble (`load.explanation`), and metrics.
 
-    Statuses list conditions in this order. Those that an assessment finds are metrics too, and the assessment has the
-    message of their trouble. Without a `Healthy` they are shown only while they are True, which is trouble, and their
-    reason is their name. Of all others False is trouble.
-    """
-
-    is_found: bool
-    """Whether an assessment finds it; the companion's features say the others."""
-    healthy: Healthy | None
-
-    ACCEPTED = "Accepted"
-    READY = "Ready"
-    ACTIVE = "Active"
-    HPA_CONFORMANT = "HPAConformant"
-    NOTIFICATION_ROUTES_RESOLVED = "NotificationRoutesResolved"
-    INPUTS_FRESH = (
-        Found("InputsFresh"),
-        Healthy(Reason.SAMPLES_FRESH, "every metric has fresh samples", Reason.INPUTS_MISSING),
-    )
-    REGISTRY_DATA_VALID = (
-        Found("RegistryDataValid"),
-        Healthy(Reason.REGISTRY_ANSWERS, "the registry's answers are valid and recent", Reason.REGISTRY_DATA_INVALID),
-    )
-    UNREADY_PODS_FILL_REPLICAS = Found("UnreadyPodsFillReplicas")
-    FLOOR_MISSING = Found("FloorMissing")
-    ZERO_USAGE_IGNORED = Found("ZeroUsageIgnored")
-    WATERMARK_AT_LIMIT = Found("WatermarkAtLimit")
-    FAST_SCALE_UP = "FastScaleUp"
-    DELETION_COST_APPLIED = "DeletionCostApplied"
-    VERSIONS_CONSISTENT = "VersionsConsistent"
-    MASS_PULL_OUT = "MassPullOut"
-    AT_MAXIMUM = "AtMaximum"
-
-    def __new__(cls, name: str, healthy: Healthy | None = None) -> Self:
-        member = str.__new__(cls, name)
-        member._value_ = str(name)
-        member.is_found = isinstance(name, Found)
-        member.healthy = healthy
-        return member
-
-    @property
-    def is_trouble_while(self) -> bool:
-        """The status that is trouble."""
-        is_named_so = self in {ConditionType.MASS_PULL_OUT, ConditionType.AT_MAXIMUM}
-        return is_named_so or (self.is_found and self.healthy is None)
+Those without a `Healthy` are shown only while they are True, which is trouble, and their reason is their name.
+"""
+TROUBLE_WHILE_TRUE = {
+    ConditionType.MASS_PULL_OUT,
+    ConditionType.AT_MAXIMUM,
+    *(type_ for type_, healthy in FOUND.items() if healthy is None),
+}
+"""Of all others False is trouble."""

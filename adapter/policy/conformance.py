@@ -50,18 +50,18 @@ def _refusals(wiring: Wiring) -> Iterator[Flaw]:
     """Flaws that stop scaling altogether."""
     hpa, target = wiring.hpa, f"{wiring.hpa.target.kind} {wiring.hpa.target.name}"
     if others := wiring.neighbours.policies:
-        yield Flaw(Reason.POLICY_CONFLICT, f"{target} has other policies as well ({others})")
+        yield Flaw("PolicyConflict", f"{target} has other policies as well ({others})")
     if others := wiring.neighbours.hpas:
         message = f"{target} is scaled by other HPAs as well ({others}); HPAs that select the same pods do not act"
-        yield Flaw(Reason.SHARED_TARGET, message)
+        yield Flaw("SharedTarget", message)
     if hpa.ambiguous:
-        yield Flaw(Reason.AMBIGUOUS_SELECTOR, f"HPA {hpa.name} does not act: {hpa.ambiguous}")
+        yield Flaw("AmbiguousSelector", f"HPA {hpa.name} does not act: {hpa.ambiguous}")
     if hpa.bounds.minimum == 0 and hpa.scale_up.policies and all(p.kind == "Percent" for p in hpa.scale_up.policies):
         message = "minReplicas 0 and only Percent policies in scaleUp: any percentage of 0 is 0; add a Pods policy"
-        yield Flaw(Reason.STUCK_AT_ZERO, f"HPA {hpa.name} has {message}")
+        yield Flaw("StuckAtZero", f"HPA {hpa.name} has {message}")
     if hpa.scale_up.select == DISABLED:
         message = f"HPA {hpa.name} does not scale up at all: its scaleUp.selectPolicy is Disabled; remove it"
-        yield Flaw(Reason.SCALE_UP_DISABLED, message)
+        yield Flaw("ScaleUpDisabled", message)
 
 
 def _connection(wiring: Wiring) -> Iterator[Flaw]:
@@ -69,24 +69,24 @@ def _connection(wiring: Wiring) -> Iterator[Flaw]:
     policy, hpa, name = wiring.policy, wiring.hpa, f"HPA {wiring.hpa.name}"
     asked = hpa.asks_for(policy.name)
     if not asked and policy.mode is not Mode.OBSERVE:  # a policy under trial, while another metric scales
-        yield Flaw(Reason.NOT_WIRED, f"{name} does not ask for {DESIRED_REPLICAS} of policy {policy.name}")
+        yield Flaw("NotWired", f"{name} does not ask for {DESIRED_REPLICAS} of policy {policy.name}")
     if asked and policy.mode is not Mode.ACTIVE:
         message = f"the policy is in mode {policy.mode.value} and {name} asks for its {DESIRED_REPLICAS}: the current"
-        yield Flaw(Reason.RESTING, f"{message} count, which keeps the HPA's other metrics from scaling down")
+        yield Flaw("Resting", f"{message} count, which keeps the HPA's other metrics from scaling down")
     for metric in hpa.desired_metrics:
         if (metric.target, metric.aim) != (MetricTargetType.AVERAGE_VALUE, NANO):
             written = metric.target is not None and metric.aim is not None
             given = f"not {metric.target} {nano_text(metric.aim or 0)}" if written else "but gives no target"
-            yield Flaw(Reason.AVERAGE_VALUE, f'{name} must ask for {DESIRED_REPLICAS} with averageValue "1", {given}')
+            yield Flaw("AverageValue", f'{name} must ask for {DESIRED_REPLICAS} with averageValue "1", {given}')
     for metric in hpa.metrics:
         is_read_only = metric.name in READ_ONLY or metric.name.startswith(READ_ONLY_PREFIXES)
         is_ours = metric.names(policy.name) or metric.describes(hpa.target)
         if is_read_only and is_ours and metric.kind not in {MetricSourceType.PODS, *_STOCK}:
             message = f"{name} scales on {metric.name}, which is for reading only; use {DESIRED_REPLICAS} instead"
-            yield Flaw(Reason.READ_ONLY_METRIC, message)
+            yield Flaw("ReadOnlyMetric", message)
         if metric.kind in _STOCK and asked:
             message = f"{name} scales on {metric.name} of all running pods as well: the larger count wins, so that"
-            yield Flaw(Reason.STOCK_METRIC, f"{message} metric can only add pods")
+            yield Flaw("StockMetric", f"{message} metric can only add pods")
 
 
 def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
@@ -98,13 +98,13 @@ def _tolerance(wiring: Wiring) -> Iterator[Flaw]:
     if wiring.has_tolerance is not False:
         unsure = "" if wiring.has_tolerance else " (if this cluster has that field: Kubernetes 1.35 has)"
         message += f': set tolerance to "0" in behavior.scaleUp and scaleDown{unsure}'
-        yield Flaw(Reason.TOLERANCE, message)
+        yield Flaw("Tolerance", message)
     elif wiring.policy.strategy is Strategy.STEP or float(wiring.policy.tolerance) < float(max(tolerance)):
         least = percent_text(max(tolerance)).replace(" ", "")
         message += f", and HPAs have no field tolerance here: write tolerance {least} in the policy, or steps of more"
-        yield Flaw(Reason.TOLERANCE, f"{message} pods")
+        yield Flaw("Tolerance", f"{message} pods")
     if wiring.suppressed:
-        yield Flaw(Reason.TOLERANCE, wiring.suppressed)
+        yield Flaw("Tolerance", wiring.suppressed)
 
 
 def _instability(wiring: Wiring) -> Iterator[Flaw]:
@@ -113,23 +113,23 @@ def _instability(wiring: Wiring) -> Iterator[Flaw]:
     waits = cooldown.down or any(metric.delay.down for metric in policy.metrics) or policy.velocity.down is not None
     if hpa.scale_down.stabilization == 0 and not waits:
         message = "scaleDown.stabilizationWindowSeconds 0: every dip of the load takes pods away at once"
-        yield Flaw(Reason.NO_STABILIZATION, f"HPA {hpa.name} has {message}")
+        yield Flaw("NoStabilization", f"HPA {hpa.name} has {message}")
     ways = ("Up", hpa.scale_up, 0, cooldown.up), ("Down", hpa.scale_down, DEFAULT_WINDOW, cooldown.down)
     for name, rules, default, seconds in ways:
         window = default if rules.stabilization is None else rules.stabilization
         if seconds and window:
             message = f"a scale-{name.lower()} waits for the policy's cooldown ({seconds:g} s) and then for the HPA's"
             end = f"scale{name}.stabilizationWindowSeconds ({window}); keep one of them"
-            yield Flaw(Reason.WAITS_TWICE, f"{message} {end}")
+            yield Flaw("WaitsTwice", f"{message} {end}")
     fewest = max(1, hpa.bounds.minimum)
     for metric in policy.metrics:
         if metric.high and metric.low is not None and metric.low / metric.high > Fraction(fewest, fewest + 1):
             yield Flaw(
-                Reason.WATERMARKS_TOO_CLOSE,
+                "WatermarksTooClose",
                 f"metric {metric.name}: with {fewest} or {fewest + 1} pods the same load is above the high watermark "
                 f"and then below the low one; lowWatermark must be at most {fewest}/{fewest + 1} of highWatermark, or "
                 "minReplicas higher",
             )
     if policy.algorithm is Algorithm.ABSOLUTE:
         message = "algorithm Absolute compares the load of the whole service with watermarks that do not grow with it:"
-        yield Flaw(Reason.TOTAL, f"{message} the count goes up as long as the load stays above")
+        yield Flaw("Total", f"{message} the count goes up as long as the load stays above")

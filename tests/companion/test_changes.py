@@ -11,7 +11,6 @@ from adapter.companion.findings import routes
 from adapter.companion.state import ActionResult, Context, WrittenStatus
 from adapter.load.memory import Memory
 from adapter.load.spec import Bounds, Fallback, Mode
-from adapter.policy.conditions import Reason
 from adapter.policy.hpa import LastStep
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Production, Severity, Topic
@@ -309,7 +308,7 @@ def test_needing_more_than_the_maximum_is_notified_once_after_a_minute() -> None
     assert leader.notices(at(71, "2400m", bounds=SMALL)) == []
 
 
-SILENT = [troubled(at(second), 503, Reason.WATCH_SILENT) for second in range(10, 200, 10)]
+SILENT = [troubled(at(second), 503, "WatchSilent") for second in range(10, 200, 10)]
 
 
 @pytest.mark.parametrize(

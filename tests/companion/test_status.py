@@ -22,7 +22,7 @@ from adapter.load.quantity import NANO
 from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Capacity, Fallback, Metric, Mode, PulledOut, Query, Target
-from adapter.policy.conditions import ConditionType, Reason
+from adapter.policy.conditions import ConditionType
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.snapshot import Problem
 from tests.companion.kit import RULE, Leader, context, hpa, judged, status_in
@@ -170,11 +170,11 @@ def test_a_status_with_a_future_time_counts_as_written_now() -> None:
 def test_that_a_policy_is_not_accepted_is_written_at_once_and_the_rest_every_ten_seconds() -> None:
     (first,) = planned(context())
     case = replace(context(), now=NOW + 1, state=taken_over(first, at=NOW))
-    assert planned(troubled(case, 503, Reason.SERVICE_UNAVAILABLE)) == []
-    found = said(troubled(case, 422, Reason.INVALID))
+    assert planned(troubled(case, 503, "ServiceUnavailable")) == []
+    found = said(troubled(case, 422, "Invalid"))
     assert (reason(found, "Accepted"), reason(found, "Ready")) == (("False", "Refused"), ("False", "Invalid"))
     assert condition(found, "Accepted")["message"] == condition(found, "Ready")["message"] == "what is wrong"
-    silent = condition(said(troubled(context(), 503, Reason.WATCH_SILENT)), "Accepted")
+    silent = condition(said(troubled(context(), 503, "WatchSilent")), "Accepted")
     assert silent["status"] == "True"
     assert silent["message"].startswith("the policy is valid by itself; whether the settings have what it names")
 
@@ -310,7 +310,7 @@ def kinds(*, silent: bool = False, **switched: bool) -> set[str]:
     given = {"pods": pods, "rule": rule, "settings": settings, "hpa": hpa(), "has_tolerance": True}
     for second in range(0, 180, 15):
         case = context("2400m", now=NOW + second, scale_path="/scale", **given)
-        case = troubled(case, 503, Reason.WATCH_SILENT) if silent else case
+        case = troubled(case, 503, "WatchSilent") if silent else case
         done |= {write.kind for write in leader.look(case)}
     return done
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import promql_parser
 
@@ -28,7 +28,7 @@ VALUES: dict[tuple[str, str], frozenset[str]] = {
     ("effective_load_policy_mode", "mode"): frozenset(MODES),
     ("effective_load_policy_held", "held_by"): frozenset(HeldBy),
     ("effective_load_policy_condition", "condition"): frozenset({*ConditionType, "ScalingActive"}),
-    ("effective_load_policy_error", "reason"): frozenset(Reason),
+    ("effective_load_policy_error", "reason"): frozenset(get_args(Reason)),
     ("effective_load_registry_instances", "state"): frozenset(INSTANCE_STATES),
     ("effective_load_certificate_expiry_timestamp_seconds", "certificate"): frozenset({"authority", "serving"}),
     ("effective_load_scale_read_duration_seconds_count", "result"): frozenset({"cached", "live", "watched", "failed"}),

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import get_args
 from unittest import mock
 
 from adapter.cli import main
@@ -66,7 +67,7 @@ def _type(value: object) -> str:
 def conditions() -> Iterator[str]:
     """Types of conditions, and their reasons."""
     yield from (f"type {one}" for one in ConditionType)
-    yield from (f"reason {one}" for one in Reason)
+    yield from (f"reason {one}" for one in get_args(Reason))
 
 
 def alerts() -> Iterator[str]:

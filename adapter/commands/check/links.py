@@ -1,6 +1,6 @@
 """How policies, HPAs, workloads and settings fit together: the same for a cluster and for files. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from adapter.commands.check.report import Finding, error, has_errors, ok, skipped, warning
 from adapter.commands.check.world import HPA_KIND, Read, World
@@ -20,20 +20,20 @@ from adapter.runtime.faults import closest, first_names
 from adapter.usage.query_catalog import QueryCatalog, WorkloadQuery
 
 _NAMED = 20
-_FIELDS = {
-    Reason.POLICY_CONFLICT: "spec.scaleTargetRef",
-    Reason.SHARED_TARGET: "spec.scaleTargetRef",
-    Reason.STUCK_AT_ZERO: "spec.minReplicas",
-    Reason.SCALE_UP_DISABLED: "spec.behavior.scaleUp.selectPolicy",
-    Reason.TOLERANCE: "spec.behavior",
-    Reason.NO_STABILIZATION: "spec.behavior.scaleDown.stabilizationWindowSeconds",
-    Reason.WAITS_TWICE: "spec.behavior",
+_FIELDS: Mapping[Reason, str] = {
+    "PolicyConflict": "spec.scaleTargetRef",
+    "SharedTarget": "spec.scaleTargetRef",
+    "StuckAtZero": "spec.minReplicas",
+    "ScaleUpDisabled": "spec.behavior.scaleUp.selectPolicy",
+    "Tolerance": "spec.behavior",
+    "NoStabilization": "spec.behavior.scaleDown.stabilizationWindowSeconds",
+    "WaitsTwice": "spec.behavior",
 }
-_OF_POLICY = {Reason.WATERMARKS_TOO_CLOSE: "spec.metrics", Reason.TOTAL: "spec.algorithm"}
+_OF_POLICY: Mapping[Reason, str] = {"WatermarksTooClose": "spec.metrics", "Total": "spec.algorithm"}
 """Fields of the policy, not of the HPA."""
-_STOPS = {
-    Reason.POLICY_CONFLICT, Reason.SHARED_TARGET, Reason.STUCK_AT_ZERO, Reason.NOT_WIRED, Reason.AVERAGE_VALUE,
-    Reason.SCALE_UP_DISABLED, Reason.READ_ONLY_METRIC, Reason.TOLERANCE,
+_STOPS: Collection[Reason] = {
+    "PolicyConflict", "SharedTarget", "StuckAtZero", "NotWired", "AverageValue",
+    "ScaleUpDisabled", "ReadOnlyMetric", "Tolerance",
 }  # fmt: skip
 """Flaws with which the HPA does not follow the policy; others are unwise."""
 
@@ -197,7 +197,7 @@ def _check_wiring(
     # The tolerance does not stop it where the policy asks for no step that it suppresses, as before Kubernetes 1.35.
     tolerance, stops = hpa.bounds.tolerance, set(_STOPS)
     if tolerance is not None and policy.tolerance >= max(tolerance):
-        stops.discard(Reason.TOLERANCE)
+        stops.discard("Tolerance")
     found = []
     for flaw in flaws(wiring):
         add = error if flaw.reason in stops else warning

@@ -16,7 +16,6 @@ from adapter.commands.terminal.output import printable
 from adapter.load.quantity import percent_text
 from adapter.load.spec import Bounds, Policy, Strategy
 from adapter.policy.behavior import SHIPPED_PACE, following_behavior, hpa_manifest
-from adapter.policy.conditions import Reason
 from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.documents import PolicyError, mapping_at
 from adapter.policy.hpa import CrossVersionReference, parse_hpa
@@ -162,7 +161,7 @@ def _pair(
     if draft.behavior is None:
         manifest["spec"]["behavior"] = following_behavior(parsed, manifest)
     for flaw in _flaws(parsed, manifest):
-        if flaw.reason is Reason.WATERMARKS_TOO_CLOSE and low_percent:
+        if flaw.reason == "WatermarksTooClose" and low_percent:
             draft.note(NoteKind.TO_DO, flaw.message, "spec.metrics")
     unique = {(note.kind, note.field, note.sentence): note for note in draft.notes}
     notes = sorted(unique.values(), key=lambda note: list(NoteKind).index(note.kind))
