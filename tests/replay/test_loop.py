@@ -101,18 +101,6 @@ def test_skipped_syncs_change_no_count(name: str) -> None:
         assert (skipping.changes, skipping.summary) == (whole.changes, whole.summary), f"seed {seed}"
 
 
-def test_syncs_inside_the_band_are_skipped() -> None:
-    made = []
-
-    class Counted(PolicyAutoscaler):
-        def sync(self, view: View) -> int:
-            made.append(view.now)
-            return super().sync(view)
-
-    run(Counted(policy()), list(phases((8, 36_000))))
-    assert len(made) < 20
-
-
 def test_stock_hpa_is_aimed_at_the_risk_of_the_policy() -> None:
     ticks = list(phases(*[(8, 1200), (11, 300), (14, 1200), (9, 1200)] * 2))
     result = compare(

@@ -18,7 +18,6 @@ from adapter.load.decide import decide
 from adapter.load.memory import Memory
 from adapter.load.pods import Container
 from adapter.load.quantity import NANO
-from adapter.load.roster import Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Algorithm, Bounds, Capacity, HpaTolerance, Metric, Mode, Policy, Scale, Strategy, Target
 from adapter.policy.behavior import hpa_manifest
@@ -120,7 +119,6 @@ class PolicyAutoscaler(HpaAutoscaler):
         whole_pods = tuple(replace(metric, containers=()) for metric in policy.metrics)
         # A policy that observes is replayed to see what it would do.
         self.policy = replace(policy, mode=Mode.ACTIVE, metrics=whole_pods, registry=None)
-        self.roster: Roster | None = None
         self._totals = frozenset(totals) | {metric.name for metric in policy.metrics if metric.floor}
         self._bounds = self.hpa.bounds
         self._memory = Memory()
@@ -149,7 +147,7 @@ class PolicyAutoscaler(HpaAutoscaler):
     def resting(self, view: View) -> Ranges | None:
         """The band of every metric, where strategy Watermark holds no change back."""
         policy, decision, assessment = self.policy, self._decision, self._assessment
-        has_rules = policy.schedules or policy.hold_until or policy.converge_towards or policy.registry
+        has_rules = policy.schedules or policy.hold_until or policy.converge_towards
         if has_rules or policy.strategy is not Strategy.WATERMARK or policy.algorithm is Algorithm.ABSOLUTE:
             return None
         if policy.pulled_out.delete_first and any(pod.pulled_out_annotation for pod in view.pods):
@@ -172,7 +170,7 @@ class PolicyAutoscaler(HpaAutoscaler):
 
     def _assess(self, view: View, scale: Scale) -> Assessment:
         inputs = AssessmentInputs(
-            policy=self.policy, pods=view.pods, samples=self._samples(view), roster=self.roster, scale=scale,
+            policy=self.policy, pods=view.pods, samples=self._samples(view), roster=None, scale=scale,
             bounds=self._bounds, target=_TARGET, memory=self._memory, now=view.now,
         )  # fmt: skip
         assessment = assess(inputs)

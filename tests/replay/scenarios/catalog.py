@@ -62,8 +62,8 @@ class Contender(NamedTuple):
 class ReplayScenario:
     """One scenario of `seconds`, in ticks of 5 s from `BEGAN` on. `story` is a sentence.
 
-    `load` is by metric (milli-units of the whole service), `pulled_out` a number of pods over time. `silent`: whether
-    the registry gives no answers. `totals` are the metrics that are one number for the service.
+    `load` is by metric (milli-units of the whole service), `pulled_out` a number of pods over time. `totals` are
+    the metrics that are one number for the service.
     """
 
     name: str
@@ -73,7 +73,6 @@ class ReplayScenario:
     load: Mapping[str, Shape]
     contenders: Sequence[Contender]
     pulled_out: Callable[[float], int] = lambda _: 0
-    silent: Callable[[float], bool] = lambda _: False
     totals: frozenset[str] = frozenset()
 
     def tick(self, at: int) -> Tick:
@@ -142,16 +141,6 @@ _ALL = (
         load={"cpu": lambda _: 8000},
         pulled_out=lambda at: 5 if 5 * MINUTE <= at < 20 * MINUTE else 0,
         contenders=usual(step=STEP_POLICY),
-    ),
-    ReplayScenario(
-        name="registry-outage",
-        story="Two of ten pods are out; the registry falls silent for 15 minutes, and meanwhile the load halves.",
-        seconds=45 * MINUTE,
-        replicas=12,
-        load={"cpu": step(8000, 4400, 10 * MINUTE, 10 * HOUR)},
-        pulled_out=lambda at: 2 if at >= 2 * MINUTE else 0,
-        silent=lambda at: 8 * MINUTE <= at < 23 * MINUTE,
-        contenders=usual(ours=policy(low="750m", registry={"name": "main", "service": "com.shop.web"})),
     ),
     ReplayScenario(
         name="weekly-peak",

@@ -11,11 +11,9 @@ from typing import NamedTuple
 from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
 from adapter.commands.replay.history import stretches
 from adapter.commands.replay.loop import play as play_loop
-from adapter.commands.replay.model import Autoscaler, View
+from adapter.commands.replay.model import Autoscaler
 from adapter.commands.replay.score import Summary, pieces
 from adapter.commands.terminal.output import aligned
-from adapter.load.pods import Pod
-from adapter.load.roster import Instance, Roster
 from tests.replay.scenarios.catalog import (
     BEGAN,
     HOUR,
@@ -29,7 +27,6 @@ from tests.replay.scenarios.catalog import (
 
 PAGE = Path(__file__).parents[3] / "docs" / "scenarios.md"
 _TABLE = re.compile(r"(?<=## Results\n\n```\n).*?(?=```\n)", re.DOTALL)
-_PORT = 8080
 _HEAD = ("AUTOSCALER", "OVERSHOOT", "SHORTFALL", "TO THE GOAL", "FLAPS", "POD-HOURS", "PODS")
 _LEGEND = (
     "OVERSHOOT    the most pods beyond what the load of that moment needed at the high watermark",
@@ -111,55 +108,7 @@ def counts(result: ScenarioResult) -> list[int]:
     return [count for _, count in result.counts]
 
 
-def between(result: ScenarioResult, begin: float, end: float) -> list[int]:
-    """The counts that were there at any time in [begin, end), in order."""
-    before = [count for at, count in result.counts if at <= begin]
-    return [before[-1], *(count for at, count in result.counts if begin < at < end)]
-
-
 def _autoscaler(scenario: ReplayScenario, contender: Contender) -> Autoscaler:
     if contender.policy is None:
         return HpaAutoscaler(contender.hpa, contender.name, effective=contender.effective)
-    ours = PolicyAutoscaler(contender.policy, contender.hpa, contender.name, scenario.totals)
-    if contender.policy.registry is None:
-        return ours
-    ours.policy = replace(ours.policy, registry=contender.policy.registry)
-    return _WithRegistry(ours, scenario)
-
-
-class _WithRegistry(Autoscaler):
-    """A policy that learns from a registry which pods are pulled out, and not by their annotation."""
-
-    def __init__(self, inner: PolicyAutoscaler, scenario: ReplayScenario) -> None:
-        self.name = inner.name
-        self._inner = inner
-        self._scenario = scenario
-
-    def sync(self, view: View) -> int:
-        """A sync of the policy, after the registry's answer, if it gives one."""
-        if not self._scenario.silent(view.now - BEGAN):
-            # Each Ready pod is registered; whoever pulls a pod out disables its instance.
-            self._inner.roster = Roster(
-                at=view.now,
-                instances=tuple(
-                    Instance(ip=_address(pod), port=_PORT, enabled=not pod.pulled_out_annotation)
-                    for pod in view.pods
-                    if pod.is_ready and not pod.deleting
-                ),
-            )
-        return self._inner.sync(_shown(view))
-
-    def watch(self, view: View) -> None:
-        """The pods changed; the registry has not answered since."""
-        self._inner.watch(_shown(view))
-
-
-def _shown(view: View) -> View:
-    """The view with the pods' addresses, and without annotations."""
-    pods = tuple(replace(pod, pulled_out_annotation=False, ips=(_address(pod),)) for pod in view.pods)
-    return view._replace(pods=pods)
-
-
-def _address(pod: Pod) -> str:
-    number = int(pod.name.rpartition("-")[2])
-    return f"10.0.{number // 250}.{number % 250 + 1}"
+    return PolicyAutoscaler(contender.policy, contender.hpa, contender.name, scenario.totals)

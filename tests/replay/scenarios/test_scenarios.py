@@ -14,7 +14,7 @@ from tests.replay.scenarios.catalog import (
     Contender,
     native,
 )
-from tests.replay.scenarios.table import PAGE, between, counts, page, play, results
+from tests.replay.scenarios.table import PAGE, counts, page, play, results
 
 FLOOR = f"{WATERMARK} with a floor"
 
@@ -62,14 +62,6 @@ def test_after_a_mass_pull_out_the_policy_is_below_the_high_watermark_within_two
     )
     assert played[RAW].summary.longest_over_high_seconds == 15 * MINUTE, "until the pods come back"
     assert (played[RAW].summary.shortfall_ratio, played[WATERMARK].summary.shortfall_ratio)[0] > 0.02
-
-
-def test_an_outage_of_the_registry_changes_no_count() -> None:
-    scenario = SCENARIOS["registry-outage"]
-    ours = [one for one in scenario.contenders if one.policy is not None]
-    (answering,) = play(replace(scenario, silent=lambda _: False, contenders=ours))
-    assert results("registry-outage")[WATERMARK].counts == answering.counts
-    assert between(answering, 21 * MINUTE, scenario.seconds) == [7], "five serve, and the two that are out are kept"
 
 
 def test_a_floor_of_last_week_has_the_pods_up_before_the_peak() -> None:
