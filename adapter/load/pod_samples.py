@@ -302,7 +302,8 @@ def samples_error(metric: Metric, source: Source, samples: Sequence[PodSample]) 
         return f"no pod has a container {absent[0]}; they have {', '.join(sorted(present))}"
     if metric.relative_to is not None and not any(sample.sizes for sample in samples):
         lacks = (_sizes(metric.relative_to, metric, _chosen(metric, pod))[1] for pod in pods)
-        return f"{next(filter(None, lacks), 'no pod has a capacity')}; set one or drop `relativeTo` from the metric"
+        lack = next(filter(None, lacks), "no pod has a capacity")
+        return f"{lack}; set one, name those that have one in `containers`, or drop `relativeTo`"
     reasons = {sample.missing for sample in samples} - {"", "no sample"}
     if not source.error and source.pods and reasons:
         return f"{source_name(metric)} has no fresh sample of a serving pod: {min(reasons)}"
