@@ -177,9 +177,8 @@ class _Route(threading.Thread):
             if not self._notifier.leads() or self._notifier.now() - message.at > MAX_AGE_SECONDS:
                 return "stale", ""
             urls = _addresses(self.route)
-            why = (
-                "" if urls else f"{self.route.url_file} cannot be read, or has no address"
-            )  # the file may still appear
+            # The file may still appear.
+            why = "" if urls else f"{self.route.url_file} cannot be read, or has no address"
             for url in (url for url in urls if url not in accepted):
                 try:
                     is_accepted = self._notifier.send(url, message, self.route.timeout_seconds)

@@ -52,7 +52,7 @@ class State:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenStatus:
-    """The status that was written last, by this process or as it was read; `at` is when (seconds).
+    """The status that was written last, by this process or as it was read; `at` is the time in one that was read (s).
 
     `is_read`: it was read in this term as leader, and was not found to be another one since.
     """

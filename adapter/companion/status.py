@@ -31,9 +31,12 @@ def plan(context: Context) -> Iterator[Write]:
     Whoever applies a policy waits for whether it is accepted: that is said at once.
     """
     written, policy = context.written, context.view.policy
-    shortest = context.settings.status_interval_seconds
+    path, shortest = f"{WATERMARK_POLICIES.path(*context.key)}/status", context.settings.status_interval_seconds
+    last = context.state.attempts.get((WRITE_STATUS, path))
+    # What was read may be what this process has tried to write, without an answer: then it is as old as that write.
+    at = last.at if last is not None and last.body[-1]["value"] == written.status else written.at
     # A time in the future: this machine's clock was put back since.
-    age = math.inf if written.at is None else abs(context.now - written.at)
+    age = math.inf if at is None else abs(context.now - at)
     accepted = context.conditions.get(ConditionType.ACCEPTED)
     was_refused = written.conditions.get(ConditionType.ACCEPTED, {}).get("status") == "False"
     is_same = was_refused is (accepted is not None and not accepted.is_true)
@@ -46,18 +49,16 @@ def plan(context: Context) -> Iterator[Write]:
         tests = {"/metadata/uid": policy.uid}
         if over := written.status.get("assessedAt"):
             tests["/status/assessedAt"] = over
-        path = f"{WATERMARK_POLICIES.path(*context.key)}/status"
         yield Write(
             key=context.key, kind=WRITE_STATUS, path=path, body=fenced(tests, "/status", status),
-            content_type=JSON_PATCH, after=partial(_written, status, path),
+            content_type=JSON_PATCH, after=partial(_written, status),
         )  # fmt: skip
 
 
-def _written(status: dict[str, Any], path: str, state: State, result: ActionResult) -> State:
+def _written(status: dict[str, Any], state: State, result: ActionResult) -> State:
     """A status that was overtaken, or may not have been written, is read again."""
     if result is ActionResult.DONE:
-        at = state.attempts[WRITE_STATUS, path].at  # the write may have waited for its turn
-        return state.having(WrittenStatus(status=status, at=at, is_read=True))
+        return state.having(WrittenStatus(status=status, is_read=True))
     return state.having(replace(state.of(WrittenStatus), is_read=result is ActionResult.REFUSED))
 
 

@@ -9,6 +9,7 @@ from adapter.companion.changes import SCALINGS_PER_HOUR, ReplicaHistory, Told, o
 from adapter.companion.changes import unattributed as new_term
 from adapter.companion.findings import routes
 from adapter.companion.state import ActionResult, Context, WrittenStatus
+from adapter.companion.writer import as_written
 from adapter.load.memory import Memory
 from adapter.load.spec import Bounds, Fallback, Mode
 from adapter.policy.hpa import LastStep
@@ -354,8 +355,8 @@ def test_a_new_leader_tells_what_the_former_one_did_not(handed_over: int, again:
     before.look(at(-200))
     for seconds in range(0, handed_over, 10):
         before.look(at(seconds, "2400m", bounds=SMALL))
-    found = before.state.of(WrittenStatus)
-    successor = Leader(dict(found.status), at=found.at or NOW)
+    found = dict(before.state.of(WrittenStatus).status)
+    successor = Leader(found, at=as_written(found, NOW + handed_over).at or NOW)
     looks = [at(seconds, "2400m", bounds=SMALL) for seconds in range(handed_over + 10, handed_over + 100, 10)]
     assert noticed(successor, *looks) == again
 

@@ -120,6 +120,13 @@ def test_the_same_is_not_written_again_within_a_minute(seconds: float, writes: i
     assert len(planned(replace(case, now=NOW + seconds, state=taken_over(first, NOW)))) == writes, "by another leader"
 
 
+def test_a_status_whose_write_was_not_answered_but_made_is_as_old_as_that_write() -> None:
+    case = context()  # of an assessment 20 s ago, as while its source has no sample
+    (first,) = planned(case)
+    state = State(taken_over(first).parts, State().tried(first, ActionResult.FAILED, NOW + 20).attempts)
+    assert [len(planned(replace(case, state=state, now=NOW + seconds))) for seconds in (79, 80)] == [0, 1]
+
+
 def test_changed_count_is_written_but_not_within_ten_seconds() -> None:
     (first,) = planned(context("800m"))
     state = State().tried(first, ActionResult.DONE, NOW)
