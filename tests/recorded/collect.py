@@ -1,6 +1,5 @@
 """Collects the names that are released, from the code: sorted lines, by list."""
 
-import argparse
 import contextlib
 import io
 import json
@@ -8,12 +7,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import get_args
-from unittest import mock
 
 from adapter.cli import main
 from adapter.policy.conditions import ConditionType, Reason
 from adapter.telemetry.metrics import Metrics
-from monitoring.alerts import rules
 from tests.manifests.rendering import MANIFESTS, Object, grants, render, render_with
 
 HERE = Path(__file__).parent
@@ -26,14 +23,6 @@ def metrics() -> Iterator[str]:
     """The adapter's own metrics: name, type, labels."""
     for name, kind, labels, _ in Metrics().names():
         yield f"{name} {kind} {' '.join(labels)}".rstrip()
-
-
-def cli() -> Iterator[str]:
-    """Subcommands, their arguments with defaults, and the exit codes that their help tells."""
-    yield from _arguments("effective-load", _parser())
-    policy = str(_VECTORS / "01-above.yaml")
-    for arguments in ([policy], [policy, "-o", "json"], [str(HERE / "__init__.py")], [str(HERE / "nowhere")]):
-        yield f"exit {_run('decide', *arguments)[0]}: decide {' '.join(Path(one).name for one in arguments)}"
 
 
 def decisions() -> Iterator[str]:
@@ -70,13 +59,6 @@ def conditions() -> Iterator[str]:
     yield from (f"reason {one}" for one in get_args(Reason))
 
 
-def alerts() -> Iterator[str]:
-    """The alerts, which routes and silences of Alertmanager name: name, severity, the labels that it is grouped by."""
-    for rule in rules():
-        labels = re.findall(r"\b(?:by|on) \((.*?)\)", rule["expr"])
-        yield f"{rule['alert']} {rule['labels']['severity']} {labels[0].replace(',', '') if labels else ''}".rstrip()
-
-
 def rights() -> Iterator[str]:
     """What each account may do by the manifests: who grants it, the account, where, to what, the verbs."""
     base = set(_grants(render(MANIFESTS / "base")))
@@ -92,38 +74,6 @@ def _grants(objects: Iterable[Object]) -> Iterator[str]:
         yield f"{account} in {namespace or 'all'}: {' '.join(part or 'core' for part in parts)}"
 
 
-def _parser() -> argparse.ArgumentParser:
-    """The parser of the command line, as it is when arguments are parsed."""
-    found: list[argparse.ArgumentParser] = []
-
-    def note(self: argparse.ArgumentParser, *_: object) -> None:
-        found.append(self)
-        raise SystemExit
-
-    with mock.patch.object(argparse.ArgumentParser, "parse_args", note), contextlib.suppress(SystemExit):
-        main(["--help"])
-    return found[0]
-
-
-def _arguments(command: str, parser: argparse.ArgumentParser) -> Iterator[str]:
-    codes = re.findall(r"^  ([0-9]+)  ", (parser.epilog or "").partition("exit status:")[2], re.MULTILINE)
-    yield f"{command} exit codes {' '.join(codes)}".rstrip()
-    for action in parser._actions:  # noqa: SLF001  argparse tells them nowhere else
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
-            for name, inner in action.choices.items():
-                yield from _arguments(f"{command} {name}", inner)
-        elif not isinstance(action, argparse._HelpAction):  # noqa: SLF001
-            named = ", ".join(action.option_strings) or f"<{action.dest}>"
-            facts = {
-                "kind": type(action).__name__.strip("_"),
-                "metavar": action.metavar,
-                "default": action.default,
-                "choices": list(action.choices or ()),
-                "required": action.required,
-            }
-            yield f"{command} {named} {json.dumps(facts, sort_keys=True)}"
-
-
 def _run(*arguments: str) -> tuple[int, str]:
     """The exit status of a command, and what it prints."""
     out = io.StringIO()
@@ -135,8 +85,6 @@ LISTS: Mapping[str, Callable[[], Iterable[str]]] = {
     "metrics": metrics,
     "conditions": conditions,
     "decide": decisions,
-    "cli": cli,
-    "alerts": alerts,
     "rights": rights,
 }
 
