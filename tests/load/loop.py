@@ -8,18 +8,14 @@ import math
 import random
 from bisect import bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from fractions import Fraction
+from dataclasses import dataclass, field, replace
 
-from adapter.load.assess import assess
-from adapter.load.assessment import AssessmentInputs
-from adapter.load.decide import decide
 from adapter.load.memory import Memory
 from adapter.load.pods import Owner, Pod, PodCondition
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import Point, QuerySamples, Samples
-from adapter.load.spec import Bounds, Metric, Policy, PulledOut, Query, Registry, Scale
-from tests.load.kit import TARGET
+from adapter.load.spec import Bounds, Policy, PulledOut, Registry
+from tests.load.kit import assess_and_decide, queue
 
 HIGH, LOW = 1200, 600
 IDLE = 15.0
@@ -137,9 +133,7 @@ class Loop:
             namespace="shop",
             name="web",
             hpa="web",
-            metrics=(
-                Metric(name="rps", query=Query(name="rps"), high=Fraction(HIGH * MILLI), low=Fraction(LOW * MILLI)),
-            ),
+            metrics=(replace(queue(f"{HIGH}m", f"{LOW}m"), name="rps"),),
             registry=Registry(name="nacos", service="web"),
             pulled_out=PulledOut(replace_after=60.0),
         )
@@ -265,20 +259,18 @@ class Loop:
             for uid, is_on in self.listed.items()
             if uid in addresses
         )
-        inputs = AssessmentInputs(
-            policy=self.rule,
-            pods=pods,
-            samples=Samples(queries={"rps": QuerySamples(pods=points, window=window, fetched_at=EPOCH + t)}),
-            roster=Roster(at=EPOCH + self.listed_at, instances=instances),
-            scale=Scale(replicas=current, status_replicas=len(pods)),
-            bounds=Bounds(minimum=2, maximum=400),
-            target=TARGET,
+        assessment, decision = assess_and_decide(
+            self.rule,
+            pods,
+            Samples(queries={"rps": QuerySamples(pods=points, window=window, fetched_at=EPOCH + t)}),
+            current=current,
+            status=len(pods),
+            listed=Roster(at=EPOCH + self.listed_at, instances=instances),
             memory=self.memory,
+            bounds=Bounds(minimum=2, maximum=400),
             now=float(EPOCH + t),
         )
-        assessment = assess(inputs)
         self.memory = assessment.memory
-        decision = decide(assessment, inputs.scale, inputs.bounds, inputs.now)
         if decision.desired is None:
             return current
         is_kept = not self.world.marked

@@ -4,17 +4,12 @@ from dataclasses import dataclass, field, replace
 
 from hypothesis import strategies as st
 
-from adapter.load.assess import assess
-from adapter.load.assessment import AssessmentInputs, Decision
-from adapter.load.decide import decide
+from adapter.load.assessment import Decision
 from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.roster import Instance, Roster
-from adapter.load.samples import PodUsage, ResourceSamples, Samples
 from adapter.load.spec import Policy
-from tests.load.kit import BOUNDS, NOW, REGISTRY, TARGET, cpu, pod, policy, scale
-
-MILLI = 10**6
+from tests.load.kit import NOW, REGISTRY, assess_and_decide, cpu, pod, policy, usage
 
 
 @dataclass(frozen=True)
@@ -35,26 +30,18 @@ class Service:
 
     def step(self) -> tuple[Memory, Decision]:
         """The memory after this moment, and the decision."""
-        at = self.now - 10
-        samples = {
-            name: PodUsage(at, 15.0, {"app": {"cpu": load * MILLI}})
-            for name, load in self.loads.items()
-            if load is not None and name in self.pods
-        }
+        loads = {name: f"{load}m" for name, load in self.loads.items() if load is not None and name in self.pods}
         instances = tuple(Instance(ip=self.ip(name), port=80, enabled=on) for name, on in self.listed.items())
-        inputs = AssessmentInputs(
-            policy=self.rule,
-            pods=list(self.pods.values()),
-            samples=Samples(ResourceSamples(pods=samples, fetched_at=at)),
-            roster=Roster(at=self.now - 1, instances=instances),
-            scale=scale(self.current),
-            bounds=BOUNDS,
-            target=TARGET,
+        assessment, decision = assess_and_decide(
+            self.rule,
+            list(self.pods.values()),
+            usage(loads, at=self.now - 10),
+            current=self.current,
+            listed=Roster(at=self.now - 1, instances=instances),
             memory=self.memory,
             now=self.now,
         )
-        assessment = assess(inputs)
-        return assessment.memory, decide(assessment, inputs.scale, BOUNDS, self.now)
+        return assessment.memory, decision
 
     def ip(self, name: str) -> str:
         """The address of a pod, which may be gone."""
