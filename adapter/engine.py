@@ -19,7 +19,7 @@ import msgspec
 
 from adapter.evaluation.evaluator import Evaluator, Inputs, initial_view
 from adapter.evaluation.freshness import Freshness, KindKey
-from adapter.evaluation.object_index import DecodedPolicy, Need, ObjectIndex, decode_hpa, decode_policy
+from adapter.evaluation.object_index import DecodedPolicy, Need, ObjectIndex, decode_policy
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import Targets
 from adapter.evaluation.worker import Worker
@@ -29,6 +29,7 @@ from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.load.spec import Policy
 from adapter.policy.conformance import Wiring
+from adapter.policy.hpa import decode_hpa
 from adapter.registries.follow import RegistryManager
 from adapter.registries.kubernetes import Endpoints, decode_listing
 from adapter.runtime.work_queue import SPACING_SECONDS, WorkQueue

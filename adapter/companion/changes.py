@@ -259,8 +259,8 @@ def _credited(history: ReplicaHistory, context: Context) -> tuple[list[Scaling],
     step = context.hpa.last_step if context.hpa is not None else None
     for index, change in enumerate(changes if last != history.credited else ()):
         is_its = last is not None and not change.by and last >= change.at - CLOCK_SKEW_SECONDS
-        if is_its and (step is None or step.after == change.after):
-            begin = change.before if step is None or step.before == change.after else step.before
+        if is_its and (step is None or step[1] == change.after):
+            begin = change.before if step is None or step[0] == change.after else step[0]
             others = [change._replace(after=begin, by=OTHERS)] if begin != change.before else []
             changes[index : index + 1] = [*others, change._replace(before=begin, by=HPA)]
             return changes, last

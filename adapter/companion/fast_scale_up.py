@@ -63,11 +63,7 @@ def condition(context: Context) -> Condition | None:
 def _obstacle(hpa: Hpa, policy: str) -> tuple[Reason, str] | None:
     """What in the HPA's spec forbids a raise: reason and message; None if nothing does."""
     up = hpa.scale_up
-    if not any(
-        (metric.names(policy) or metric.describes(hpa.target))
-        and (metric.target, metric.aim) == (MetricTargetType.AVERAGE_VALUE, NANO)
-        for metric in hpa.desired_metrics
-    ):
+    if (MetricTargetType.AVERAGE_VALUE, NANO) not in [(one.target, one.aim) for one in hpa.asking(policy)]:
         return "NotFollowed", f'HPA {hpa.name} does not take desired_replicas with averageValue "1"'
     if up.select == DISABLED:
         return "ScaleUpDisabled", f"HPA {hpa.name} has scaleUp.selectPolicy Disabled"

@@ -67,11 +67,11 @@ def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
         yield Flaw(
             "WiringUndone",
             f"the companion's changes of HPA {hpa.name} ({unset}) were undone, most likely by "
-            f"{hpa.managers.last or 'another client'}; they are made again in an hour at the earliest",
+            f"{hpa.last_writer or 'another client'}; they are made again in an hour at the earliest",
         )
     for wanted in _wanted(context, hpa):
         direction, _, name = wanted.name.partition(".")
-        owners = hpa.managers.owners.get(wanted.name)
+        owners = hpa.owners.get(wanted.name)
         # Only of values that hold the count back before the policy does.
         if owners and not wanted.is_set and (name == "tolerance" or not permits(policy, hpa, direction)):
             owned = f"{', '.join(owners)} owns behavior.{wanted.name} of HPA {hpa.name}, so it is left as it is"
@@ -103,4 +103,4 @@ def _wanted(context: Context, hpa: Hpa) -> list[BehaviorField]:
 
 def _free(context: Context, hpa: Hpa) -> list[BehaviorField]:
     """The wanted fields that nobody else owns."""
-    return [one for one in _wanted(context, hpa) if not hpa.managers.owners.get(one.name)]
+    return [one for one in _wanted(context, hpa) if not hpa.owners.get(one.name)]

@@ -4,7 +4,6 @@ import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from fractions import Fraction
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -12,7 +11,7 @@ import msgspec
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy
 from adapter.policy.documents import Metadata
-from adapter.policy.hpa import CrossVersionReference, Hpa, parse_hpa
+from adapter.policy.hpa import CrossVersionReference, Hpa
 from adapter.policy.linking import (
     MAX_POLICIES_PER_TARGET,
     Link,
@@ -63,15 +62,21 @@ class _Watched(msgspec.Struct, frozen=True):
 
 _DECODER = Decoder(_Watched)
 _SPEC: Decoder[dict[str, Any] | None] = Decoder(dict[str, Any] | None)
-_MAPPING: Decoder[dict[str, Any]] = Decoder(dict[str, Any])
 
 
 def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
     """Decode a WatermarkPolicy; an invalid one keeps its name and gets a fault. Raises msgspec.MsgspecError."""
     wire = _DECODER.decode(body)
-    metadata, spec, fault = wire.metadata, bytes(wire.spec), ""
+    decoded = _decoded(msgspec.json.encode(wire.metadata), bytes(wire.spec))
+    return replace(decoded, memory=bytes(wire.status.memory)) if wire.status is not None else decoded
+
+
+@functools.lru_cache(8192)
+def _decoded(head: bytes, spec: bytes) -> DecodedPolicy:
+    """The policy without its memory. Its status is written each minute, which changes nothing else (1 ms each)."""
+    metadata, fault = msgspec.json.decode(head, type=Metadata), ""
     try:
-        policy = parse_policy({"metadata": msgspec.to_builtins(metadata), "spec": _SPEC.decode(wire.spec)})
+        policy = parse_policy({"metadata": msgspec.to_builtins(metadata), "spec": _SPEC.decode(spec)})
     except FaultyDocument as error:
         policy = Policy(
             namespace=metadata.namespace,
@@ -82,21 +87,7 @@ def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
             metrics=(),
         )
         spec, fault = b"", str(error)
-    return DecodedPolicy(
-        policy=policy,
-        fault=fault,
-        memory=bytes(wire.status.memory) if wire.status is not None else b"",
-        spec=spec,
-        created=metadata.creation_timestamp,
-    )
-
-
-def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> Hpa:
-    """Decode an HPA; `tolerance` applies if the HPA sets none. Raises msgspec.MsgspecError with the reason."""
-    try:
-        return parse_hpa(_MAPPING.decode(body), tolerance)
-    except FaultyDocument as error:
-        raise msgspec.ValidationError(str(error)) from error
+    return DecodedPolicy(policy=policy, fault=fault, spec=spec, created=metadata.creation_timestamp)
 
 
 _NO_LINKS = Links()

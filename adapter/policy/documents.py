@@ -26,16 +26,14 @@ _Name = Annotated[str, msgspec.Meta(max_length=MAX_NAME_LENGTH)]
 
 
 class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The metadata of a policy or an HPA."""
+    """The metadata of a policy or an HPA that no write of its status changes."""
 
     name: _Name = ""
     namespace: _Name = ""
     uid: _Name = ""
     generation: int = 0
-    resource_version: str = ""
     creation_timestamp: str = ""
     annotations: dict[str, str] = {}
-    managed_fields: Any = None
 
 
 def without_nulls(value: Any, depth: int = 0) -> Any:

@@ -1,12 +1,12 @@
 """A HorizontalPodAutoscaler (autoscaling/v2), as far as a policy needs it: target, bounds, behavior and metrics."""
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from fractions import Fraction
-from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -14,6 +14,9 @@ from adapter.load.quantity import NANO, parse_nano
 from adapter.load.spec import Bounds, HpaTolerance
 from adapter.policy.documents import Metadata, PolicyError, mapping_at, type_fault, without_nulls
 from adapter.policy.watermark_policy import API_VERSION, KIND
+from adapter.runtime.decoding import Decoder
+
+S = TypeVar("S")
 
 DESIRED_REPLICAS = "desired_replicas"
 """The metric whose value is the replica count."""
@@ -33,19 +36,22 @@ _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
 _Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
 
-MetricSourceType = StrEnum(
-    "MetricSourceType",
-    {
-        "OBJECT": "Object",
-        "PODS": "Pods",
-        "EXTERNAL": "External",
-        "RESOURCE": "Resource",
-        "CONTAINER_RESOURCE": "ContainerResource",
-    },
-)
-MetricTargetType = StrEnum(
-    "MetricTargetType", {"VALUE": "Value", "AVERAGE_VALUE": "AverageValue", "UTILIZATION": "Utilization"}
-)
+class MetricSourceType(StrEnum):
+    """Where a metric comes from."""
+
+    OBJECT = "Object"
+    PODS = "Pods"
+    EXTERNAL = "External"
+    RESOURCE = "Resource"
+    CONTAINER_RESOURCE = "ContainerResource"
+
+
+class MetricTargetType(StrEnum):
+    """What of a metric is compared with its target."""
+
+    VALUE = "Value"
+    AVERAGE_VALUE = "AverageValue"
+    UTILIZATION = "Utilization"
 
 
 class CrossVersionReference(NamedTuple):
@@ -120,23 +126,6 @@ class ScalingActive(msgspec.Struct, frozen=True):
     type: str = "ScalingActive"
 
 
-class FieldManagers(NamedTuple):
-    """The managers of an HPA's spec other than the companion.
-
-    `owners` are those of behavior's fields by name (`scaleUp.tolerance`, …); `last` wrote the spec last.
-    """
-
-    owners: Mapping[str, tuple[str, ...]] = MappingProxyType({})
-    last: str = ""
-
-
-class LastStep(NamedTuple):
-    """The count that an HPA found at its last sync, and the one that it set: equal where it set none."""
-
-    before: int
-    after: int
-
-
 _PAUSED = "ScalingDisabled"
 
 
@@ -146,7 +135,9 @@ class Hpa:
 
     `ambiguous` is the message of its AmbiguousSelector condition: other HPAs select the same pods. Empty otherwise.
     `has_behavior`: whether `spec.behavior` exists; without it the controller limits the pace in another way.
-    `last_step`: None before its first sync.
+    `last_step`: the count that its last sync found, and the one that it set (equal where it set none); None before.
+    `owners`: the managers of behavior's fields by name (`scaleUp.tolerance`, …) other than the companion, and
+    `last_writer` the one of them that wrote the spec last.
     """
 
     namespace: str
@@ -159,10 +150,11 @@ class Hpa:
     scale_up: ScalingRules = field(default_factory=ScalingRules)
     scale_down: ScalingRules = field(default_factory=ScalingRules)
     scaling_active: ScalingActive | None = None
-    managers: FieldManagers = field(default_factory=FieldManagers)
+    owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    last_writer: str = ""
     ambiguous: str = ""
     has_behavior: bool = False
-    last_step: LastStep | None = None
+    last_step: tuple[int, int] | None = None
 
     @property
     def active(self) -> bool:
@@ -187,9 +179,13 @@ class Hpa:
         """Whether it sets a tolerance of its own, in either direction."""
         return not (self.scale_up.tolerance is None and self.scale_down.tolerance is None)
 
+    def asking(self, policy: str) -> tuple[HpaMetric, ...]:
+        """The metrics that ask that policy for the replica count, by the policy's name or by the scale target."""
+        return tuple(one for one in self.desired_metrics if one.names(policy) or one.describes(self.target))
+
     def asks_for(self, policy: str) -> bool:
-        """Whether it takes its replica count from that policy, by the policy's name or by the scale target."""
-        return any(metric.names(policy) or metric.describes(self.target) for metric in self.desired_metrics)
+        """Whether it takes its replica count from that policy."""
+        return bool(self.asking(policy))
 
     def depends_on(self, policy: str) -> bool:
         """Whether any of its metrics is of that policy, under a misspelt name too."""
@@ -202,18 +198,32 @@ def parse_hpa(document: Mapping[str, Any], tolerance: Fraction = Fraction(0)) ->
     `tolerance` is the ratio for HPAs that set none themselves; 0 where it is unknown.
     """
     try:
-        read = msgspec.convert(without_nulls(document), _Object, dec_hook=_hook)
+        read = msgspec.convert(without_nulls(document), _Object[_Spec], dec_hook=_hook)
     except msgspec.ValidationError as error:
         named = mapping_at(document, "metadata")
         title = f"HPA {named.get('namespace') or 'default'}/{named.get('name') or ''}".rstrip("/")
         raise PolicyError([type_fault(error)], title) from None
-    metadata, spec, status, behavior = read.metadata, read.spec, read.status, read.spec.behavior or _Behavior()
+    return _hpa(read, read.spec, tolerance)
+
+
+def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> Hpa:
+    """Read an HPA as a watch sends it. Raises msgspec.MsgspecError.
+
+    Its status changes with every sync, its spec hardly ever: that is read once (30 instead of 100 µs an event).
+    """
+    read = _WATCHED.decode(body)
+    return _hpa(read, _spec(bytes(read.spec)), tolerance)
+
+
+def _hpa(read: "_Object[Any]", spec: "_Spec", tolerance: Fraction) -> Hpa:
+    metadata, status, behavior = read.metadata, read.status, spec.behavior or _Behavior()
     up, down = (
         tolerance if one.tolerance is None else one.tolerance for one in (behavior.scale_up, behavior.scale_down)
     )
     metrics = tuple(metric.read for metric in spec.metrics)
     follows = any(metric.name == DESIRED_REPLICAS for metric in metrics)
     last_scale, after = status.last_scale_time, status.desired_replicas
+    owners, last_writer = _managers(metadata.managed_fields)
     return Hpa(
         namespace=metadata.namespace or "default",
         name=metadata.name,
@@ -229,29 +239,29 @@ def parse_hpa(document: Mapping[str, Any], tolerance: Fraction = Fraction(0)) ->
         metrics=metrics,
         scale_up=behavior.scale_up,
         scale_down=behavior.scale_down,
-        scaling_active=next((one for one in status.conditions if one.type == "ScalingActive"), None),
-        managers=read_field_managers(metadata.managed_fields),
-        ambiguous=next((one.message for one in status.conditions if one.reason == "AmbiguousSelector"), ""),
+        scaling_active=next((one for one in status.conditions or () if one.type == "ScalingActive"), None),
+        owners=owners,
+        last_writer=last_writer,
+        ambiguous=next((one.message for one in status.conditions or () if one.reason == "AmbiguousSelector"), ""),
         has_behavior=spec.behavior is not None,
-        last_step=None if after is None else LastStep(status.current_replicas, after),
+        last_step=None if after is None else (status.current_replicas, after),
     )
 
 
-def read_field_managers(managed_fields: object) -> FieldManagers:
-    """Read metadata.managedFields; entries of another form are skipped."""
+def _managers(entries: Iterable["_ManagedFields"]) -> tuple[dict[str, tuple[str, ...]], str]:
+    """The owners of behavior's fields, and the last writer of the spec."""
     owners: dict[str, tuple[str, ...]] = {}
     last = ("", "")
-    for entry in managed_fields if isinstance(managed_fields, list) else ():
-        spec = mapping_at(entry, "fieldsV1", "f:spec")
-        if not spec or entry.get("subresource") or entry.get("manager") == FIELD_MANAGER:
+    for one in entries:
+        spec, manager = mapping_at(one.fields_v1, "f:spec"), one.manager or "unknown"
+        if not spec or one.subresource or manager == FIELD_MANAGER:
             continue
-        manager = str(entry.get("manager") or "unknown")
         for direction in DIRECTIONS:
             for name in mapping_at(spec, "f:behavior", f"f:{direction}"):
                 key = f"{direction}.{name.removeprefix('f:')}"
                 owners[key] = (*owners.get(key, ()), manager)
-        last = max((str(entry.get("time") or ""), manager), last, key=lambda one: one[0])
-    return FieldManagers(owners, last[1])
+        last = max((one.time, manager), last, key=lambda each: each[0])
+    return owners, last[1]
 
 
 def _reference(written: Mapping[str, Any]) -> CrossVersionReference:
@@ -310,8 +320,6 @@ class _Spec(_Part, frozen=True):
     metrics: Annotated[tuple[_Metric, ...], _LIST] = ()
 
     def __post_init__(self) -> None:
-        if not (self.scale_target_ref.get("kind") and self.scale_target_ref.get("name")):
-            raise ValueError("scaleTargetRef needs kind and name")
         if self.min_replicas > self.max_replicas:
             raise ValueError(f"minReplicas {self.min_replicas} must be at most maxReplicas {self.max_replicas}")
 
@@ -320,14 +328,30 @@ class _Status(_Part, frozen=True):
     last_scale_time: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     current_replicas: _Count = 0
     desired_replicas: _Count | None = None
-    conditions: Annotated[tuple[ScalingActive, ...], _LIST] = ()
+    conditions: Annotated[tuple[ScalingActive, ...], _LIST] | None = None
 
 
-class _Object(_Part, frozen=True):
-    metadata: Metadata
-    spec: _Spec
+class _ManagedFields(_Part, frozen=True):
+    manager: str = ""
+    subresource: str = ""
+    time: str = ""
+    fields_v1: dict[str, Any] = {}
+
+
+class _Metadata(Metadata, frozen=True, rename="camel"):
+    resource_version: str = ""
+    managed_fields: tuple[_ManagedFields, ...] = ()
+
+
+class _Object(_Part, Generic[S], frozen=True):
+    metadata: _Metadata
+    spec: S
     status: _Status = _Status()
 
-    def __post_init__(self) -> None:
-        if not self.metadata.name:
-            raise ValueError("metadata needs a name")
+
+_WATCHED: Decoder["_Object[msgspec.Raw]"] = Decoder(_Object[msgspec.Raw])
+
+
+@functools.lru_cache(8192)
+def _spec(raw: bytes) -> _Spec:
+    return msgspec.json.decode(raw, type=_Spec, dec_hook=_hook)

@@ -12,7 +12,6 @@ from adapter.companion.state import ActionResult, Context, WrittenStatus
 from adapter.companion.writer import as_written
 from adapter.load.memory import Memory
 from adapter.load.spec import Bounds, Fallback, Mode
-from adapter.policy.hpa import LastStep
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Production, Severity, Topic
 from adapter.snapshot import PolicyView
@@ -65,7 +64,7 @@ def count(
 ) -> Context:
     """A look at a count. The HPA claims to have scaled at second `claimed`, by that step."""
     bounds = Bounds(minimum=minimum, maximum=100, last_scale=None if claimed is None else NOW + claimed)
-    follows = hpa(bounds=bounds, last_step=LastStep(*step) if step is not None else None)
+    follows = hpa(bounds=bounds, last_step=step)
     return context(load, pods=4, current=replicas, now=NOW + seconds, bounds=bounds, hpa=follows, **changes)
 
 

@@ -11,7 +11,7 @@ from adapter.companion import hpa_configuration
 from adapter.companion.state import ActionResult, Condition, Context, State
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy, Velocity
 from adapter.policy.behavior import SHIPPED_PACE
-from adapter.policy.hpa import FieldManagers, Hpa, ScalingActive, ScalingPolicy, ScalingRules
+from adapter.policy.hpa import Hpa, ScalingActive, ScalingPolicy, ScalingRules
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionFeatures, CompanionSettings
 from tests.companion import kit
@@ -72,7 +72,7 @@ def undone(seconds: float) -> Context:
     case = context()
     (write,) = hpa_configuration.plan(case)
     state = case.state.tried(write, ActionResult.DONE, NOW)
-    hpa = replace(PLAIN, resource_version="9", managers=FieldManagers(last="argocd-controller"))
+    hpa = replace(PLAIN, resource_version="9", last_writer="argocd-controller")
     return replace(case, state=state, now=NOW + seconds, hpa=hpa)
 
 
@@ -139,8 +139,8 @@ def test_no_tolerance_is_set_where_there_is_no_such_field() -> None:
 
 def test_the_pace_of_the_way_down_is_left_to_people_unless_the_policy_has_one() -> None:
     paced = msgspec.structs.replace(SET.scale_down, policies=SHIPPED_PACE.policies)
-    for managers in (FieldManagers(), FieldManagers(owners={"scaleDown.policies": ("kubectl",)})):
-        case = context(replace(SET, scale_down=paced, managers=managers))
+    for owners in ({}, {"scaleDown.policies": ("kubectl",)}):
+        case = context(replace(SET, scale_down=paced, owners=owners))
         assert (bodies(case), finding(case).reason) == ([], "Conformant")
     behavior = wired(context(rule=replace(MANAGED, velocity=Velocity(down=10))))
     assert [one["value"] for one in behavior["scaleDown"]["policies"]] == [1, 10]
@@ -150,8 +150,8 @@ def test_the_pace_of_the_way_down_is_left_to_people_unless_the_policy_has_one() 
 
 
 def test_fields_of_other_owners_are_left_alone_and_named() -> None:
-    up, managers = ScalingRules(tolerance=Fraction(1, 20)), FieldManagers(owners={"scaleUp.tolerance": ("flux",)})
-    case = context(replace(PLAIN, managers=managers, scale_up=up))
+    up = ScalingRules(tolerance=Fraction(1, 20))
+    case = context(replace(PLAIN, owners={"scaleUp.tolerance": ("flux",)}, scale_up=up))
     assert "tolerance" not in wired(case)["scaleUp"]
     assert finding(case).reason == "WiringConflict"
     assert "flux owns behavior.scaleUp.tolerance of HPA web" in finding(case).message

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from adapter import settings as settings_file
 from adapter.apiserver.request_info import parse_target
 from adapter.apiserver.status import StatusError
-from adapter.evaluation.object_index import decode_hpa, decode_policy
+from adapter.evaluation.object_index import decode_policy
 from adapter.kube import leader_election, pods, selectors
 from adapter.kube.pods import PodDecoder
 from adapter.kube.scale import BUILT_IN, decode_scale, target_decoder
@@ -29,6 +29,7 @@ from adapter.load import quantity
 from adapter.load.quantity import QuantityError
 from adapter.policy import status_memory
 from adapter.policy.documents import PolicyError
+from adapter.policy.hpa import decode_hpa
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries import kubernetes
 from adapter.registries.consul import read_entries

@@ -1,5 +1,7 @@
 """What is read of an HPA, and which policy it follows."""
 
+import json
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,13 +13,13 @@ from adapter.policy.documents import PolicyError
 from adapter.policy.hpa import (
     FIELD_MANAGER,
     CrossVersionReference,
-    FieldManagers,
+    Hpa,
     HpaMetric,
     MetricSourceType,
     MetricTargetType,
     ScalingPolicy,
+    decode_hpa,
     parse_hpa,
-    read_field_managers,
 )
 
 Object = dict[str, Any]
@@ -169,9 +171,15 @@ def entry(manager: str, *fields: str, time: str = "2026-01-01T12:00:00Z", **more
     return {"manager": manager, "time": time, "fieldsV1": {"f:spec": spec}, **more}
 
 
+def managed(*entries: Object) -> Hpa:
+    document = hpa()
+    document["metadata"]["managedFields"] = [*entries]
+    return parse_hpa(document)
+
+
 def test_each_field_has_its_other_owners() -> None:
     ours = entry(FIELD_MANAGER, "scaleUp.tolerance", "scaleUp.policies")
-    found = read_field_managers([ours, entry("flux", "scaleUp.tolerance", "scaleDown.policies")]).owners
+    found = managed(ours, entry("flux", "scaleUp.tolerance", "scaleDown.policies")).owners
     named = {name: owners for name, owners in found.items() if not name.endswith(".")}
     assert named == {"scaleUp.tolerance": ("flux",), "scaleDown.policies": ("flux",)}
 
@@ -181,9 +189,15 @@ def test_the_last_writer_is_the_latest_of_the_others_that_write_the_spec() -> No
     status = {"manager": "kube-controller-manager", "subresource": "status", "fieldsV1": {"f:status": {}}}
     scale = entry("scaler", subresource="scale", time="2027")
     ours = entry(FIELD_MANAGER, time="2027")
-    assert read_field_managers([entry("argo", time=late), entry("kubectl"), ours, status, scale]).last == "argo"
+    bare: Object = {"manager": "a", "fieldsV1": {"f:spec": None}}
+    found = managed(entry("argo", time=late), entry("kubectl"), ours, status, scale, bare, {})
+    assert found.last_writer == "argo"
 
 
-@pytest.mark.parametrize("nonsense", [None, [{}], [None], [{"manager": "a", "fieldsV1": {"f:spec": None}}], {}])
-def test_without_managed_fields_nobody_owns_anything(nonsense: object) -> None:
-    assert read_field_managers(nonsense) == FieldManagers()
+def test_watched_hpa_is_read_as_one_in_a_file_and_its_unchanged_spec_only_once() -> None:
+    document = hpa(of_object(POLICY), behavior={"scaleUp": {"tolerance": "0.05"}})
+    bodies = [json.dumps({**document, "status": {"currentReplicas": 3, "desiredReplicas": n}}) for n in (4, 5)]
+    first, second = (decode_hpa(body.encode(), Fraction(1, 10)) for body in bodies)
+    assert first == replace(parse_hpa(document, Fraction(1, 10)), last_step=(3, 4))
+    assert second == replace(first, last_step=(3, 5))
+    assert second.scale_up is first.scale_up

@@ -58,10 +58,9 @@ def _next_sync(explained: Explained, hpa: Hpa, answer: Answer, tolerances: tuple
         return f"it rests at 0 until somebody scales the target to 1: minReplicas is {hpa.bounds.minimum}"
     if served is None:
         return f"it keeps {current}: the metric has an error instead of a value"
-    metrics = [one for one in hpa.desired_metrics if one.names(explained.name) or one.describes(hpa.target)]
     bare = replace(
         hpa,
-        metrics=tuple(metrics[:1]),
+        metrics=hpa.asking(explained.name)[:1],
         scale_up=msgspec.structs.replace(hpa.scale_up, tolerance=tolerances[0], stabilization=0),
         scale_down=msgspec.structs.replace(hpa.scale_down, tolerance=tolerances[1], stabilization=0),
     )
