@@ -7,15 +7,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from adapter.load.spec import Bounds, Policy
-from adapter.policy.hpa import (
-    DESIRED_REPLICAS,
-    DIRECTIONS,
-    CrossVersionReference,
-    Hpa,
-    ScalingPolicy,
-    ScalingRules,
-    parse_hpa,
-)
+from adapter.policy.hpa import DESIRED_REPLICAS, DIRECTIONS, CrossVersionReference, Hpa, ScalingPolicy, ScalingRules
 from adapter.policy.watermark_policy import API_VERSION, KIND
 
 PERIOD = 1
@@ -24,6 +16,8 @@ LOOSE = 15
 """Seconds: scaling policies of others with a period of at most this renew with each sync of the HPA."""
 MAX, DISABLED = "Max", "Disabled"
 _PERCENT = "Percent"
+Behavior = dict[str, dict[str, Any]]
+"""`behavior` as an HPA has it, by direction."""
 SHIPPED_PACE = ScalingRules(stabilization=120, policies=(ScalingPolicy(_PERCENT, 10, 60),))
 """The pace downwards that docs, examples and `migrate` recommend."""
 
@@ -42,7 +36,7 @@ def required_behavior(policy: Policy, hpa: Hpa, *, tolerance: bool) -> Iterator[
     The tolerances only where the cluster's HPAs have that field (`tolerance`).
     """
     for direction, rules in zip(DIRECTIONS, (hpa.scale_up, hpa.scale_down), strict=True):
-        limits = _limits(policy, hpa, direction)
+        limits = _limits(policy, hpa.bounds.maximum, direction)
         if tolerance:
             yield BehaviorField(f"{direction}.tolerance", "0", rules.tolerance == Fraction(0))
         yield BehaviorField(f"{direction}.policies", policies_json(limits), rules.policies == limits)
@@ -50,9 +44,9 @@ def required_behavior(policy: Policy, hpa: Hpa, *, tolerance: bool) -> Iterator[
         yield BehaviorField(f"{direction}.selectPolicy", MAX, rules.select == MAX)
 
 
-def behavior_of(fields: Iterable[BehaviorField]) -> dict[str, dict[str, Any]]:
+def behavior_of(fields: Iterable[BehaviorField]) -> Behavior:
     """The behavior that has these fields."""
-    behavior: dict[str, dict[str, Any]] = {}
+    behavior: Behavior = {}
     for one in fields:
         direction, _, name = one.name.partition(".")
         behavior.setdefault(direction, {})[name] = one.value
@@ -65,16 +59,16 @@ def permits(policy: Policy, hpa: Hpa, direction: str) -> bool:
     loose = [one for one in rules.policies if one.period <= LOOSE]
     return rules.select in {"", MAX} and all(
         any(one.kind == limit.kind and one.value >= limit.value for one in loose)
-        for limit in _limits(policy, hpa, direction)
+        for limit in _limits(policy, hpa.bounds.maximum, direction)
     )
 
 
-def _limits(policy: Policy, hpa: Hpa, direction: str) -> tuple[ScalingPolicy, ...]:
+def _limits(policy: Policy, maximum: int, direction: str) -> tuple[ScalingPolicy, ...]:
     """The policy's velocity in percent, and the pods that a schedule or the fallback may add at once."""
     is_up, at_once = direction == DIRECTIONS[0], [1]
     percent = policy.velocity.up if is_up else policy.velocity.down
     if percent is None:
-        return (ScalingPolicy("Pods", hpa.bounds.maximum, PERIOD) if is_up else ScalingPolicy(_PERCENT, 100, PERIOD),)
+        return (ScalingPolicy("Pods", maximum, PERIOD) if is_up else ScalingPolicy(_PERCENT, 100, PERIOD),)
     if is_up:
         at_once += [schedule.minimum for schedule in policy.schedules if schedule.minimum is not None]
         at_once += [policy.fallback.replicas] if policy.fallback else []
@@ -122,17 +116,16 @@ def hpa_manifest(
     }
 
 
-def following_behavior(
-    policy: Policy, manifest: Mapping[str, Any], *, down: ScalingRules | None = None, tolerance: bool = True
-) -> dict[str, Any]:
+def following_behavior(policy: Policy, maximum: int, down: ScalingRules | None = None) -> Behavior:
     """The behavior with which an HPA without limits of its own follows a policy: tolerance 0, and no tighter rate.
 
     `down`: the pace of the way down (its window, and its policies unless the policy has a velocity downwards);
-    without it, and on the way up, nothing waits. `tolerance`: whether the cluster's HPAs have that field.
+    without it, and on the way up, nothing waits.
     """
-    behavior = behavior_of(required_behavior(policy, parse_hpa(manifest), tolerance=tolerance))
-    for direction, window in zip(DIRECTIONS, (0, (down and down.stabilization) or 0), strict=True):
-        behavior[direction] = {"stabilizationWindowSeconds": window, **behavior[direction]}
-    if down is not None and policy.velocity.down is None:
-        behavior["scaleDown"]["policies"] = policies_json(down.policies)
+    behavior: Behavior = {}
+    for direction, pace in zip(DIRECTIONS, (None, down), strict=True):
+        limits = pace.policies if pace and policy.velocity.down is None else _limits(policy, maximum, direction)
+        window = (pace and pace.stabilization) or 0
+        rules = {"stabilizationWindowSeconds": window, "tolerance": "0", "policies": policies_json(limits)}
+        behavior[direction] = {**rules, "selectPolicy": MAX}
     return behavior

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from typing import NamedTuple, TypeVar
 
-from adapter.load.pods import Owner, Pod
+from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
 from adapter.policy.documents import MAX_NAME_LENGTH
 from adapter.policy.hpa import CrossVersionReference, Hpa
@@ -71,7 +71,7 @@ class Link(NamedTuple):
     @property
     def ref(self) -> TargetRef:
         """The HPA's scale target."""
-        return target_ref(self.hpa)
+        return TargetRef(self.hpa.namespace, *self.hpa.target)
 
 
 class Links:
@@ -148,11 +148,6 @@ def _others(names: Collection[str], own: str) -> str:
     return first_names(sorted(name for name in names if name != own), NAMED_NEIGHBOURS)
 
 
-def target_ref(hpa: Hpa) -> TargetRef:
-    """The target that an HPA names."""
-    return TargetRef(hpa.namespace, *hpa.target)
-
-
 def discard(index: dict[K, set[V]], key: K, value: V) -> None:
     """Remove a value from an index of sets, and its key with the last value."""
     values = index.get(key, set())
@@ -181,9 +176,11 @@ def target_pods(
     controller are not its. Where the pods are `partial`, labels or an owner that a pod lacks do not exclude it.
     """
     matching = [pod for pod in pods if selects(pod.labels) or (partial and not pod.labels)]
-    controls = any(_controls(target, pod) for pod in matching) and not owns_its_pods(target.kind)
+    controls = not owns_its_pods(target.kind) and any(
+        _is_named(pod, target) and owned_by(pod, target) for pod in matching
+    )
     for pod in matching:
-        is_its = _controls(target, pod) if controls and pod.owner is not None else owned_by(pod, target)
+        is_its = owned_by(pod, target) and (not controls or pod.owner is None or _is_named(pod, target))
         if is_its or (partial and pod.owner is None):
             yield pod
 
@@ -202,22 +199,16 @@ def owned_by(pod: Pod, target: Target) -> bool:
     owner, by_selector = pod.owner, not owns_its_pods(target.kind)
     if owner is None:
         return by_selector
-    if _is_named(owner, target):
+    if _is_named(pod, target):
         return not (owner.uid and target.uid) or owner.uid == target.uid
     if owner.kind in _REPLICA_SETS and target.kind.lower() in _BY_REPLICA_SET and pod.template_hash:
         return owner.name == f"{target.name}-{pod.template_hash}"
     return by_selector and owner.kind not in _UNSCALED
 
 
-def _controls(target: Target, pod: Pod) -> bool:
-    """Whether the target itself is the pod's controller."""
-    owner = pod.owner
-    return owner is not None and _is_named(owner, target) and owned_by(pod, target)
-
-
-def _is_named(owner: Owner, target: Target) -> bool:
-    """Whether an owner has the target's kind, in any case, and its name."""
-    return (owner.kind.lower(), owner.name) == (target.kind.lower(), target.name)
+def _is_named(pod: Pod, target: Target) -> bool:
+    """Whether the pod's controller has the target's kind, in any case, and its name."""
+    return pod.owner is not None and (pod.owner.kind.lower(), pod.owner.name) == (target.kind.lower(), target.name)
 
 
 def reference_faults(*reference: str) -> Iterator[Fault]:

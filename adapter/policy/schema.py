@@ -14,8 +14,8 @@ import msgspec
 from adapter.runtime.faults import Fault, closest
 
 Schema = Mapping[str, Any]
-Rules = Mapping[str, Sequence[Callable[[Any], bool]]]
-"""The rules of each part of a schema by its path (`spec.metrics[].query`), in the order in which the CRD has them."""
+Rules = Mapping[str, Callable[[Any], Sequence[bool]]]
+"""Whether a part of a schema keeps each of its rules, by its path (`spec.metrics[].query`), in the CRD's order."""
 
 SPEC: Schema = msgspec.json.decode((Path(__file__).parent / "schema.json").read_bytes())
 _INDEX = re.compile(r"\[\d+\]")
@@ -36,12 +36,13 @@ def conform(schema: Schema, value: Any, path: str, rules: Rules, faults: list[Fa
         return None
     if value is not None and len(faults) == before:
         written = schema.get("x-kubernetes-validations", ())
-        tried = (lambda _: False,) if is_former(schema) else rules.get(_INDEX.sub("[]", path), ())
-        for rule, holds in zip(written, tried, strict=True):
-            if not holds(value):
-                is_part = isinstance(value, dict | list)
-                place = f"{path}{rule.get('fieldPath', '')}"
-                faults.append(Fault(place, None if is_part else value, rule["message"]))
+        kept = [False] if is_former(schema) else rules.get(_INDEX.sub("[]", path), lambda _: ())(value)
+        shown = None if isinstance(value, dict | list) else value
+        faults += [
+            Fault(f"{path}{rule.get('fieldPath', '')}", shown, rule["message"])
+            for rule, is_kept in zip(written, kept, strict=True)
+            if not is_kept
+        ]
     return value
 
 

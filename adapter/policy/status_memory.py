@@ -23,13 +23,14 @@ from adapter.runtime.faults import Fault
 from adapter.runtime.times import format_micro_time, parse_time
 
 MOST_AWAY = 200
-MOST_LINES = 40
+MOST_TIMES = 20
 """The times that are told apart. The pods that have been away longest share the earliest time where there are more."""
+_LINE = re.compile(f"({'|'.join(AWAY)}) (\\S+) (.*\\S.*)")
 _UUID = re.compile(r"[0-9a-f]{8}-[-0-9a-f]+")
 
 
 class _Written(msgspec.Struct, rename="camel"):
-    away: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_LINES)] = ()
+    away: Annotated[tuple[str, ...], msgspec.Meta(max_length=MOST_TIMES * len(AWAY))] = ()
     error_since: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
 
 
@@ -66,16 +67,15 @@ def to_status(memory: Memory) -> dict[str, Any]:
     """
     away = {uid: pod for uid, pod in memory.pods.items() if pod.state in AWAY}
     kept = nsmallest(MOST_AWAY, away, key=lambda uid: (away[uid].since, uid))
-    states = {uid: PodState.PULLED_OUT if away[uid].was_out else PodState.DOUBTFUL for uid in kept}
-    moments = sorted({(away[uid].since, states[uid]) for uid in kept})
-    merged = set(moments[: max(0, len(moments) - MOST_LINES + len(AWAY))])
-    lines: dict[tuple[float, PodState], list[str]] = {}
+    times = sorted({away[uid].since for uid in kept})
+    lines: dict[tuple[PodState, float], list[str]] = {}
     for uid in kept:
-        moment = away[uid].since, states[uid]
-        lines.setdefault((moments[0][0], states[uid]) if moment in merged else moment, []).append(_short(uid))
+        state = PodState.PULLED_OUT if away[uid].was_out else PodState.DOUBTFUL
+        at = away[uid].since if away[uid].since in times[1 - MOST_TIMES :] else times[0]
+        lines.setdefault((state, at), []).append(_short(uid))
     data: dict[str, Any] = {}
     if lines:
-        data["away"] = [f"{state} {format_micro_time(at)} {' '.join(uids)}" for (at, state), uids in lines.items()]
+        data["away"] = [f"{state} {format_micro_time(at)} {' '.join(uids)}" for (state, at), uids in lines.items()]
     if memory.error_since is not None:
         data["errorSince"] = format_micro_time(memory.error_since)
     return data
@@ -89,12 +89,12 @@ def from_status(data: Mapping[str, Any]) -> StatusMemory:
         raise PolicyError([type_fault(error)]) from error
     away: dict[str, tuple[PodState, float]] = {}
     for index, line in enumerate(written.away):
-        state, time, *uids = line.split() + [""] * 2
-        since = parse_time(time)
-        if state not in AWAY or since is None or not any(uids):
+        found = _LINE.fullmatch(line)
+        since = parse_time(found[2]) if found else None
+        if found is None or since is None:
             advice = "write `pulledOut` or `doubtful`, the time, and the first eight characters of the UIDs"
             raise PolicyError([Fault(f"away[{index}]", line, advice)])
-        away |= {uid: (PodState(state), since) for uid in uids if uid}
+        away |= dict.fromkeys(found[3].split(), (PodState(found[1]), since))
     return StatusMemory(away, None if written.error_since is None else written.error_since.timestamp())
 
 

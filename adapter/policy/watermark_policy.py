@@ -6,7 +6,7 @@ has in CEL; tests compare both.
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
@@ -38,7 +38,7 @@ _TO_SUNDAY = re.compile(r"(MON|TUE|WED|THU|FRI|SAT|[1-7])-SUN", re.IGNORECASE)
 _TOLERANCE = {Strategy.WATERMARK: Fraction(1, 100), Strategy.RATIO: Fraction(1, 10), Strategy.STEP: Fraction(0)}
 _COOLDOWN = {Strategy.STEP: {"up": 180, "down": 300}}
 _STEP = {"tolerance": 15, "toleranceUnit": "Points", "down": 2}
-_CAPITAL = re.compile("([A-Z])")
+_CAPITAL = re.compile("(?<=[a-z])([A-Z])")
 _MARKS = ("highWatermark", "lowWatermark", "target")
 _OF_KEYS = ("apiVersion", "kind", "metadata", "spec", "status")
 _ATTRIBUTES = {
@@ -48,7 +48,6 @@ _ATTRIBUTES = {
     "scaleDownPercent": "down",
     "highWatermark": "high",
     "lowWatermark": "low",
-    "promQL": "prom_ql",
     "replaceAfterSeconds": "replace_after",
     "minAgeSeconds": "min_age",
     "afterSeconds": "after",
@@ -153,10 +152,6 @@ def _is_from(least: float, value: Any, most: float = math.inf) -> bool:
         return False
 
 
-def _is_mark(value: Any) -> bool:
-    return _is_from(0, value, 2**60) and _number(value) > 0
-
-
 def _marks(metric: Object) -> dict[str, Any]:
     return {key: metric[key] for key in _MARKS if key in metric}
 
@@ -166,34 +161,37 @@ def _is_share(metric: Object) -> bool:
     return any("relativeTo" in metric.get(key, {}) for key in ("resource", "query"))
 
 
-def _has_marks_of(strategy: Strategy, metric: Object) -> bool:
-    return "target" not in metric if strategy == Strategy.WATERMARK else [*_marks(metric)] == ["target"]
+def _of_spec(spec: Object) -> Sequence[bool]:
+    metrics, strategy, step = spec["metrics"], spec["strategy"], _STEP | spec.get("step", {})
+    loads = [one for one in metrics if not one.get("floor")]
+    is_step, is_percent = strategy == Strategy.STEP, step["toleranceUnit"] == "Percent"
+    towards = f"{spec.get('convergeTowards', '').lower()}Watermark"
+    targets = [_number(one["target"]) * (100 if _is_share(one) else 1) for one in loads if "target" in one]
+    leaves_band = step["tolerance"] < 100 if is_percent else all(step["tolerance"] < target for target in targets)
+    return (
+        spec["algorithm"] != Algorithm.ABSOLUTE or not (is_step or any(map(_is_share, metrics))),
+        "convergeTowards" not in spec or (strategy == Strategy.WATERMARK and any(towards in one for one in loads)),
+        all("target" not in one if strategy == Strategy.WATERMARK else [*_marks(one)] == ["target"] for one in metrics),
+        ("tolerance" if is_step else "step") not in spec,
+        not is_step or is_percent or all("query" in one or _is_share(one) for one in metrics),
+        not is_step or leaves_band,
+        not is_step or spec["replicaMultiple"] <= step["down"],
+        bool(loads),
+    )
 
 
-def _is_floor(metric: Object) -> bool:
-    """Whether a floor has what a floor needs, and nothing else."""
-    has_load = not metric.keys().isdisjoint({"highWatermark", "target"})
-    return has_load and "query" in metric and not _is_share(metric) and not metric.keys() & {"lowWatermark", "delay"}
-
-
-def _converges(spec: Object) -> bool:
-    """Whether a metric has the watermark that the count is to converge towards."""
-    key = f"{spec.get('convergeTowards', '').lower()}Watermark"
-    is_found = any(key in one and not one.get("floor") for one in spec["metrics"])
-    return "convergeTowards" not in spec or (is_found and spec["strategy"] == Strategy.WATERMARK)
-
-
-def _in_steps(rule: Callable[[Object, Object], bool]) -> Callable[[Any], bool]:
-    """A rule of strategy Step: on the spec, and on the parameters of its steps."""
-    return lambda spec: spec["strategy"] != Strategy.STEP or rule(spec, _STEP | spec.get("step", {}))
-
-
-def _leaves_band(spec: Object, step: Object) -> bool:
-    """Whether step.tolerance is less than each target."""
-    if step["toleranceUnit"] == "Percent":
-        return int(step["tolerance"]) < 100
-    targets = [one for one in spec["metrics"] if "target" in one and not one.get("floor")]
-    return all(_number(one["target"]) > Fraction(step["tolerance"], 100 if _is_share(one) else 1) for one in targets)
+def _of_metric(metric: Object) -> Sequence[bool]:
+    marks = _marks(metric)
+    high, low = (_number(marks[key]) if key in marks else None for key in ("highWatermark", "lowWatermark"))
+    is_floor = "query" in metric and not _is_share(metric) and low is None and "delay" not in metric
+    return (
+        ("resource" in metric) != ("query" in metric),
+        bool(marks),
+        high is None or low is None or low < high,
+        _is_share(metric) or not any(str(mark).endswith("%") for mark in marks.values()),
+        not _is_share(metric) or all(_number(mark) <= 10 for mark in marks.values()),
+        not metric.get("floor") or (is_floor and bool(marks)),
+    )
 
 
 def _is_cron(cron: str) -> bool:
@@ -208,55 +206,27 @@ def _is_cron(cron: str) -> bool:
 
 
 RULES: Rules = {
-    "spec": (
-        lambda spec: (
-            spec["algorithm"] != Algorithm.ABSOLUTE
-            or (spec["strategy"] != Strategy.STEP and not any(map(_is_share, spec["metrics"])))
-        ),
-        _converges,
-        lambda spec: all(_has_marks_of(spec["strategy"], one) for one in spec["metrics"]),
-        lambda spec: ("tolerance" if spec["strategy"] == Strategy.STEP else "step") not in spec,
-        _in_steps(
-            lambda spec, step: (
-                step["toleranceUnit"] == "Percent" or all("query" in one or _is_share(one) for one in spec["metrics"])
-            )
-        ),
-        _in_steps(_leaves_band),
-        _in_steps(lambda spec, step: spec["replicaMultiple"] <= step["down"]),
-        lambda spec: not all(one.get("floor") for one in spec["metrics"]),
+    "spec": _of_spec,
+    "spec.tolerance": lambda amount: (_is_from(0, amount) and _number(amount) < 1,),
+    "spec.saturationFactor": lambda amount: (_is_from(1, amount, 10),),
+    "spec.metrics[]": _of_metric,
+    "spec.metrics[].name": lambda name: (_NAME.fullmatch(name) is not None,),
+    "spec.metrics[].query": lambda query: (
+        ("name" in query) != ("promQL" in query) == ("server" in query),
+        ("relativeTo" in query) == ("resource" in query) and ("containers" not in query or "relativeTo" in query),
     ),
-    "spec.tolerance": (lambda amount: _is_from(0, amount) and _number(amount) < 1,),
-    "spec.saturationFactor": (lambda amount: _is_from(1, amount, 10),),
-    "spec.metrics[]": (
-        lambda metric: ("resource" in metric) != ("query" in metric),
-        lambda metric: bool(_marks(metric)),
-        lambda metric: (
-            not metric.keys() >= {"highWatermark", "lowWatermark"}
-            or _number(metric["lowWatermark"]) < _number(metric["highWatermark"])
-        ),
-        lambda metric: _is_share(metric) or not any(str(mark).endswith("%") for mark in _marks(metric).values()),
-        lambda metric: not _is_share(metric) or all(_is_from(0, mark, 10) for mark in _marks(metric).values()),
-        lambda metric: not metric.get("floor") or _is_floor(metric),
+    **dict.fromkeys(
+        (f"spec.metrics[].{key}" for key in _MARKS), lambda mark: (_is_from(0, mark, 2**60) and _number(mark) > 0,)
     ),
-    "spec.metrics[].name": (lambda name: _NAME.fullmatch(name) is not None,),
-    "spec.metrics[].query": (
-        lambda query: ("name" in query) != ("promQL" in query) == ("server" in query),
-        lambda query: (
-            ("relativeTo" in query) == ("resource" in query) and ("containers" not in query or "relativeTo" in query)
-        ),
+    "spec.registry": lambda registry: (
+        "service" in registry
+        if registry["name"] != KUBERNETES
+        else registry.keys().isdisjoint({"service", "namespace", "group", "port", "podNameKey"}),
     ),
-    **{f"spec.metrics[].{key}": (_is_mark,) for key in _MARKS},
-    "spec.registry": (
-        lambda registry: (
-            "service" in registry
-            if registry["name"] != KUBERNETES
-            else registry.keys().isdisjoint({"service", "namespace", "group", "port", "podNameKey"})
-        ),
+    "spec.schedules[]": lambda schedule: (
+        not schedule.keys().isdisjoint({"minReplicas", "maxReplicas"}),
+        schedule.get("minReplicas", 0) <= schedule.get("maxReplicas", MOST_REPLICAS),
     ),
-    "spec.schedules[]": (
-        lambda schedule: not schedule.keys().isdisjoint({"minReplicas", "maxReplicas"}),
-        lambda schedule: schedule.get("minReplicas", 0) <= schedule.get("maxReplicas", MOST_REPLICAS),
-    ),
-    "spec.schedules[].cron": (_is_cron,),
+    "spec.schedules[].cron": lambda cron: (_is_cron(cron),),
 }
 """Whether a part that is right by itself keeps each of the CRD's rules, in the order in which the CRD has them."""

@@ -157,9 +157,8 @@ def _pair(
     }
     policy = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, "spec": spec}
     parsed, bounds = parse_policy(policy), Bounds(minimum=draft.minimum, maximum=draft.maximum)
-    manifest = hpa_manifest(metadata, draft.name, draft.target, bounds, draft.behavior or {}, draft.kept)
-    if draft.behavior is None:
-        manifest["spec"]["behavior"] = following_behavior(parsed, manifest)
+    behavior = following_behavior(parsed, bounds.maximum) if draft.behavior is None else draft.behavior
+    manifest = hpa_manifest(metadata, draft.name, draft.target, bounds, behavior, draft.kept)
     for flaw in _flaws(parsed, manifest):
         if flaw.reason == "WatermarksTooClose" and low_percent:
             draft.note(NoteKind.TO_DO, flaw.message, "spec.metrics")
@@ -252,10 +251,10 @@ def _hpa_of(one: ManifestObject) -> Pair:
     policy, given = parse_policy(one.data), one.metadata.get("namespace")
     metadata = {"name": policy.hpa, **({"namespace": given} if given else {})}
     target = CrossVersionReference("apps/v1", "Deployment", policy.hpa)
-    manifest = hpa_manifest(metadata, policy.name, target, _BOUNDS, {})
     # Strategy Step waits by itself.
     pace = None if policy.strategy is Strategy.STEP and policy.cooldown.down else SHIPPED_PACE
-    manifest["spec"]["behavior"] = following_behavior(policy, manifest, down=pace)
+    behavior = following_behavior(policy, _BOUNDS.maximum, pace)
+    manifest = hpa_manifest(metadata, policy.name, target, _BOUNDS, behavior)
     notes = [Note(NoteKind.TO_DO, "spec", None, _YOURS.format(policy.hpa, _BOUNDS.minimum, _BOUNDS.maximum))]
     notes += [Note(NoteKind.DIFFERS, "", None, flaw.message) for flaw in _flaws(policy, manifest)]
     return Pair(KIND, policy.hpa, one.file, [manifest], notes)
