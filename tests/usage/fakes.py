@@ -54,8 +54,8 @@ def values_of(query: str) -> str:
     if query.startswith("label_replace(max by"):
         return ""
     expression, closed, _ = query.rpartition("\n)")
-    while "\n)\nor label_replace(" in expression:
-        expression, closed, _ = expression.rpartition("\n)\nor label_replace(")
+    while (more := f"\n)\nor on ({INPUT_LABEL}) label_replace(") in expression:
+        expression, closed, _ = expression.rpartition(more)
     return expression.removeprefix("vector").removeprefix("(") if closed else query
 
 

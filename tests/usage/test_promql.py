@@ -208,6 +208,7 @@ class TestSelectors:
 
 
 BY_TARGET = "by (namespace, pod, job, instance)"
+OR = f"or on ({INPUT_LABEL})"
 
 
 class TestQuestion:
@@ -216,10 +217,10 @@ class TestQuestion:
         assert question(text, parse_inputs(text), LABELS).splitlines() == [
             "(sum(rate(x[1m])) / y # load",
             ")",
-            f'or label_replace(max {BY_TARGET} (timestamp(x)), "{INPUT_LABEL}", "time0", "", "")',
-            f'or label_replace(max {BY_TARGET} (timestamp(y)), "{INPUT_LABEL}", "time1", "", "")',
+            f'{OR} label_replace(max {BY_TARGET} (timestamp(x)), "{INPUT_LABEL}", "time0", "", "")',
+            f'{OR} label_replace(max {BY_TARGET} (timestamp(y)), "{INPUT_LABEL}", "time1", "", "")',
             (
-                "or label_replace(min by (namespace, pod) (max by (namespace, pod, job, instance) "
+                f"{OR} label_replace(min by (namespace, pod) (max by (namespace, pod, job, instance) "
                 f'(count_over_time(x[60000ms]))), "{INPUT_LABEL}", "count0", "", "")'
             ),
         ]
@@ -241,7 +242,7 @@ class TestQuestion:
             '"namespace", "$1", "exported_namespace", "(.*)"), "pod", "$1", "exported_pod", "(.*)")'
         )
         assert question(text, parse_inputs(text), LABELS).splitlines()[2] == (
-            "or label_replace(max by (namespace, pod, job, instance) (label_replace(label_replace("
+            f"{OR} label_replace(max by (namespace, pod, job, instance) (label_replace(label_replace("
             'max by (exported_namespace, exported_pod, job, instance) (timestamp(load{exported_namespace="shop"})), '
             '"namespace", "$1", "exported_namespace", "(.*)"), "pod", "$1", "exported_pod", "(.*)")), '
             f'"{INPUT_LABEL}", "time0", "", "")'
