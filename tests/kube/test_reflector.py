@@ -16,6 +16,7 @@ from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from tests.kube.conftest import Clock
 from tests.kube.fake import COLLECTION, Answer, FakeApi, Watch, cut_short, status, text
+from tests.waiting import eventually
 
 
 class Thing(msgspec.Struct):
@@ -97,11 +98,13 @@ class Watched:
 Make = Callable[..., Watched]
 
 
-async def making(session: Session, metrics: Metrics) -> AsyncIterator[Make]:
+@pytest.fixture
+async def make(session: Session, metrics: Metrics) -> AsyncIterator[Make]:
+    """Starts reflectors, by default over `session`; those over `timed` see the clocks that the test moves."""
     made: list[Watched] = []
 
-    def begin(**more: Any) -> Watched:
-        made.append(Watched(session, metrics, **more))
+    def begin(over: Session = session, **more: Any) -> Watched:
+        made.append(Watched(over, metrics, **more))
         return made[-1]
 
     yield begin
@@ -109,22 +112,9 @@ async def making(session: Session, metrics: Metrics) -> AsyncIterator[Make]:
         await one.stop()
 
 
-@pytest.fixture
-async def make(session: Session, metrics: Metrics) -> AsyncIterator[Make]:
-    async for begin in making(session, metrics):
-        yield begin
-
-
-@pytest.fixture
-async def make_timed(timed: Session, metrics: Metrics) -> AsyncIterator[Make]:
-    """Its reflectors see the clocks that the test moves."""
-    async for begin in making(timed, metrics):
-        yield begin
-
-
-async def begun(api: FakeApi, make: Make) -> tuple[Watched, Watch]:
+async def begun(api: FakeApi, make: Make, *over: Session) -> tuple[Watched, Watch]:
     """A reflector whose watch has shown the object `a`."""
-    watched = make()
+    watched = make(*over)
     watch = await api.watch()
     watch.send("ADDED", api.put("a"))
     await watched.next()
@@ -134,13 +124,6 @@ async def begun(api: FakeApi, make: Make) -> tuple[Watched, Watch]:
 def restarts(metrics: Metrics, reason: str) -> float:
     labels = {"resource": "things", "reason": reason}
     return metrics.registry.get_sample_value("effective_load_watch_restarts_total", labels) or 0.0
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Lets the loop go until it holds: what is waited for has no event."""
-    async with asyncio.timeout(30):
-        while not true():  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
 
 class TestList:
@@ -320,7 +303,9 @@ class TestTrouble:
 class TestProof:
     """When the copy was last known to be current, and for how long it may be believed."""
 
-    async def test_list_proves_the_moment_of_its_first_page(self, api: FakeApi, make_timed: Make, clock: Clock) -> None:
+    async def test_list_proves_the_moment_of_its_first_page(
+        self, api: FakeApi, make: Make, timed: Session, clock: Clock
+    ) -> None:
         for index in range(4):
             api.put(f"x{index}")
 
@@ -334,25 +319,25 @@ class TestProof:
 
         api.lists.extend([api.listed, later])
         api.watches.append(hangs)
-        watched = make_timed(page=2)
+        watched = make(timed, page=2)
         await watched.synced()
         assert (watched.reflector.confirmed_at, watched.reflector.proven_at) == (1000.0, 0.0)
         await watched.stop()
 
     async def test_connect_events_and_bookmarks_are_proofs(
-        self, api: FakeApi, make_timed: Make, clock: Clock, metrics: Metrics
+        self, api: FakeApi, make: Make, timed: Session, clock: Clock, metrics: Metrics
     ) -> None:
-        watched, watch = await begun(api, make_timed)
+        watched, watch = await begun(api, make, timed)
         clock.pass_(10)
         watch.send("ADDED", api.put("b"))
-        await until(lambda: watched.reflector.confirmed_at == 1010.0)
+        await eventually(lambda: watched.reflector.confirmed_at == 1010.0)
         clock.pass_(60)
         watch.send("BOOKMARK", api.bookmark())
-        await until(lambda: watched.reflector.confirmed_at == 1070.0)
+        await eventually(lambda: watched.reflector.confirmed_at == 1070.0)
         clock.pass_(60)
         watch.end()
         again = await api.watch()
-        await until(lambda: watched.reflector.confirmed_at == 1130.0)
+        await eventually(lambda: watched.reflector.confirmed_at == 1130.0)
         labels = {"resource": "things"}
         proof = metrics.registry.get_sample_value("effective_load_watch_last_proof_timestamp_seconds", labels)
         assert proof == 1130.0
@@ -368,10 +353,10 @@ class TestProof:
         assert len(api.queries("list")) == 1
 
     async def test_watch_after_a_long_silence_begins_with_a_list(
-        self, api: FakeApi, make_timed: Make, clock: Clock
+        self, api: FakeApi, make: Make, timed: Session, clock: Clock
     ) -> None:
         """A watch does not show when it has caught up."""
-        watched, watch = await begun(api, make_timed)
+        watched, watch = await begun(api, make, timed)
         clock.pass_(91)
         assert watched.reflector.silent
         watch.cut()
@@ -379,8 +364,10 @@ class TestProof:
         assert len(api.queries("list")) == 2
         assert not watched.reflector.silent
 
-    async def test_clock_that_is_set_back_hides_no_silence(self, api: FakeApi, make_timed: Make, clock: Clock) -> None:
-        watched, _ = await begun(api, make_timed)
+    async def test_clock_that_is_set_back_hides_no_silence(
+        self, api: FakeApi, make: Make, timed: Session, clock: Clock
+    ) -> None:
+        watched, _ = await begun(api, make, timed)
         clock.wall -= 3600
         assert not watched.reflector.silent
         clock.pass_(91)
@@ -405,7 +392,7 @@ async def test_any_history_ends_in_the_state_of_the_server(api: FakeApi, make: M
 
     async def settled() -> None:
         expected = {f"shop/{name}": item.get("color", "") for name, item in api.objects.items()}
-        await until(lambda: watched.colors() == expected)
+        await eventually(lambda: watched.colors() == expected)
 
     for step in range(60):
         watch: Watch = await api.watch()

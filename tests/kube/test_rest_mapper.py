@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from adapter.kube.errors import UnknownKind
+from adapter.kube.api import PODS
+from adapter.kube.errors import KubeError, UnknownKind
 from adapter.kube.rest_mapper import RestMapper
 from adapter.kube.scale import BUILT_IN, ScalePaths
 from adapter.kube.session import Session
@@ -158,3 +159,10 @@ async def test_invented_group_is_not_requested_by_its_name(api: FakeApi, resourc
         with pytest.raises(UnknownKind, match="serves no"):
             await resources.find(f"invented{number}.example.org/v1", "Thing")
     assert [path for path, _ in api.asked] == ["/apis"]
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b"])
+def test_no_name_turns_an_objects_path_into_another(name: str) -> None:
+    assert PODS.path("shop", "web-0") == "/api/v1/namespaces/shop/pods/web-0"
+    with pytest.raises(KubeError):
+        PODS.path("shop", name)

@@ -15,6 +15,7 @@ from adapter.kube.scale import BUILT_IN, ScalePaths, ScaleReader, decode_scale, 
 from adapter.kube.session import Session
 from adapter.load.spec import Scale, Target
 from adapter.telemetry.metrics import Metrics
+from tests.kube.conftest import Clock
 from tests.kube.fake import FakeApi, status
 
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
@@ -50,18 +51,9 @@ async def server(api: FakeApi) -> AsyncIterator[Server]:
     server.go.set()
 
 
-class Timer:
-    seconds = 0.0
-
-
 @pytest.fixture
-def timer() -> Timer:
-    return Timer()
-
-
-@pytest.fixture
-def reader(session: Session, metrics: Metrics, timer: Timer) -> ScaleReader:
-    return ScaleReader(session, metrics, timer=lambda: timer.seconds)
+def reader(session: Session, metrics: Metrics, clock: Clock) -> ScaleReader:
+    return ScaleReader(session, metrics, timer=lambda: clock.monotonic)
 
 
 def reads(metrics: Metrics, result: str) -> float:
@@ -114,13 +106,13 @@ async def test_concurrent_reads_of_a_target_share_one_request(reader: ScaleReade
 
 
 async def test_answer_is_used_again_for_a_second(
-    reader: ScaleReader, server: Server, timer: Timer, metrics: Metrics
+    reader: ScaleReader, server: Server, clock: Clock, metrics: Metrics
 ) -> None:
     await reader.read(PATH, None, None)
     server.replicas = 6
-    timer.seconds = 0.99
+    clock.pass_(0.99)
     assert (await reader.read(PATH, None, None)).replicas == 5
-    timer.seconds = 1.01
+    clock.pass_(0.02)
     assert (await reader.read(PATH, None, None)).replicas == 6
     assert server.asked == 2
     assert (reads(metrics, "live"), reads(metrics, "cached")) == (2, 1)

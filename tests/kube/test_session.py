@@ -230,11 +230,6 @@ class TestStream:
 
 
 @pytest.fixture
-def metrics() -> Metrics:
-    return Metrics()
-
-
-@pytest.fixture
 def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
     """Those of a server on localhost, and of a client that trusts it."""
     authority = trustme.CA()
@@ -245,7 +240,7 @@ def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 async def test_tls_connection_whose_answer_is_given_up_ends_at_once(
-    contexts: tuple[ssl.SSLContext, ssl.SSLContext], metrics: Metrics
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
 ) -> None:
     """The server neither answers to the end nor closes TLS, as one that hangs."""
     serving, trusting = contexts
@@ -259,11 +254,7 @@ async def test_tls_connection_whose_answer_is_given_up_ends_at_once(
     with socket.create_server(("localhost", 0)) as listener:
         hanging = asyncio.create_task(asyncio.to_thread(hang, listener))
         address = f"https://localhost:{listener.getsockname()[1]}"
-
-        async def load() -> ClusterAccess:
-            return ClusterAccess(server=address, tls=trusting)
-
-        async with Session(load, metrics=metrics) as session:
+        async with session_to(address, tls=trusting) as session:
             with pytest.raises(errors.TimedOut):
                 await session.get(PATH, timeout=2)
             assert await hanging == b""
