@@ -19,7 +19,6 @@ from yarl import URL
 from adapter.apiserver import upstream as upstream_module
 from adapter.apiserver.provider import MetricsProvider
 from adapter.apiserver.server import ApiServer
-from adapter.kube.credentials import ClusterAccess
 from adapter.kube.scale import ScaleReader
 from adapter.kube.session import Session
 from adapter.load.spec import Scale
@@ -30,6 +29,7 @@ from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.upstream import FakeUpstream
+from tests.kube.fake import session_to
 from tests.waiting import eventually
 
 HPA = "system:serviceaccount:kube-system:horizontal-pod-autoscaler"
@@ -52,6 +52,19 @@ class Answer:
 
 
 Ask = Callable[..., Awaitable[Answer]]
+
+
+def refused(answer: Answer, code: int, reason: str = "") -> str:
+    """Checks what holds for every error: a Status with a cause, and never a `Retry-After`; returns its message."""
+    body = answer.json()
+    assert answer.status == code
+    assert answer.headers["Content-Type"] == "application/json"
+    assert "Retry-After" not in answer.headers
+    assert "retryAfterSeconds" not in body["details"]
+    assert (body["kind"], body["apiVersion"], body["status"], body["code"]) == ("Status", "v1", "Failure", code)
+    assert reason in {"", body["reason"]}
+    assert body["details"]["causes"] == [{"reason": body["reason"], "message": body["message"]}]
+    return str(body["message"])
 
 
 @dataclass
@@ -173,14 +186,8 @@ async def cluster() -> Cluster:
 async def session(cluster: Cluster) -> AsyncIterator[Session]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", cluster.answer)
-    async with TestServer(app) as server:
-        address = str(server.make_url("")).rstrip("/")
-
-        async def load() -> ClusterAccess:
-            return ClusterAccess(server=address)
-
-        async with Session(load) as session:
-            yield session
+    async with TestServer(app) as server, session_to(str(server.make_url("")).rstrip("/")) as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Raw connections and requests that no client library would make."""
 
 import asyncio
+import contextlib
 import re
 import ssl
 from collections.abc import Awaitable, Iterable
@@ -90,19 +91,15 @@ def as_proxy(*fields: str, user: str = "bob") -> tuple[str, ...]:
 async def exchanged(service: Service, leaf: trustme.LeafCert | None, sent: bytes) -> bytes:
     """All bytes received on a new connection until the server closes it or is silent for a while."""
     found = b""
-    try:
-        reader, writer = await asyncio.open_connection("127.0.0.1", service.server.door.port, ssl=service.context(leaf))
-    except OSError:  # the handshake failed
-        return found
-    try:
-        writer.write(sent)
-        async with asyncio.timeout(5):
-            while piece := await reader.read(65536):
-                found += piece
-    except (OSError, TimeoutError):
-        pass
-    finally:
-        writer.close()
+    with contextlib.suppress(OSError, TimeoutError):  # the first is a handshake that failed, too
+        reader, writer = await opened(service, leaf)
+        try:
+            writer.write(sent)
+            async with asyncio.timeout(5):
+                while piece := await reader.read(65536):
+                    found += piece
+        finally:
+            writer.close()
     return found
 
 

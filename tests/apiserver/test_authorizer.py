@@ -74,14 +74,15 @@ def counted(metrics: Metrics, result: str) -> float | None:
     return metrics.registry.get_sample_value("effective_load_authorization_reviews_total", {"result": result})
 
 
-async def test_any_other_attributes_are_reviewed(authorizer: Authorizer, cluster: Cluster) -> None:
+async def test_any_other_attributes_are_reviewed_also_at_once(authorizer: Authorizer, cluster: Cluster) -> None:
     changes = {"user": "v", "uid": "8", "groups": ("h",), "extra": ()}
     identities = [USER._replace(**{field: value}) for field, value in changes.items()]
     others = [PODS._replace(**{field: "other"}) for field in Attributes._fields if field != "path"]
     asked = [(USER, PODS), *((each, PODS) for each in identities), *((USER, each) for each in others)]
-    for count, (identity, attributes) in enumerate(asked, start=1):
-        await authorizer.check(identity, attributes)
-        assert cluster.reviews() == count
+    await asyncio.gather(*(authorizer.check(*each) for each in asked))
+    assert cluster.reviews() == len(asked)
+    await asyncio.gather(*(authorizer.check(*each) for each in asked))
+    assert cluster.reviews() == len(asked)
 
 
 async def test_an_expired_allow_is_not_used_where_its_review_fails(

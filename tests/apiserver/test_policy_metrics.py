@@ -6,17 +6,14 @@ from typing import Any
 
 import pytest
 
-from adapter.apiserver.provider import MetricsProvider
-from adapter.apiserver.request_info import parse_target
-from adapter.apiserver.status import StatusError
 from adapter.kube.errors import KubeError
 from adapter.load.assessment import Assessment, Decision, Verdict
 from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
 from adapter.load.samples import time_text
 from adapter.load.spec import Bounds, Scale
-from adapter.snapshot import Key, PolicyView, Problem, Snapshot, SnapshotStore
-from tests.apiserver.conftest import Clock, StubScales
+from adapter.snapshot import PolicyView, Problem, Snapshot
+from tests.apiserver.conftest import StubScales
 from tests.apiserver.metric_requests import (
     CUSTOM,
     EXTERNAL,
@@ -49,22 +46,6 @@ def shop() -> Snapshot:
 )
 async def test_a_metric_is_served_on_the_policy_and_on_its_target(path: str, metric: str, expected: str) -> None:
     assert await value(shop(), f"{path}/{metric}") == expected
-
-
-async def test_a_value_that_was_served_before_is_refused_once_a_watch_is_silent_or_its_assessment_old() -> None:
-    silences: dict[Key, str] = {}
-    clock, store = Clock(NOW), SnapshotStore()
-    store.swap(shop())
-    provider = MetricsProvider(store, StubScales(), silences.get, lambda: FILLING, clock)
-    asked = parse_target(f"{POLICY}/effective_cpu")
-    assert await provider.answer(asked) == await provider.answer(asked)
-    silences[Key("shop", "checkout")] = "the watch of deployments is silent"
-    with pytest.raises(StatusError, match="the watch of deployments is silent"):
-        await provider.answer(asked)
-    silences.clear()
-    clock.now += 100
-    with pytest.raises(StatusError, match="was last assessed at"):
-        await provider.answer(asked)
 
 
 async def test_a_metric_carries_the_object_asked_for_with_the_time_and_window_of_its_samples() -> None:
@@ -113,6 +94,7 @@ OTHER = f"{CUSTOM}/deployments.apps/other/desired_replicas"
 NAMED = "WatermarkPolicy shop/checkout"
 NOT_ASSESSED = f"{NAMED} has not been assessed yet"
 NEW = snapshot(announced())
+OLD = f"{NAMED} was last assessed at {time_text(NOW - 100)}"
 
 
 def cpu_measured(**changes: Any) -> Snapshot:
@@ -128,7 +110,8 @@ EXPIRED = snapshot(view(assessments=[measured(stale_at=NOW - 30)]))
     ("picture", "target", "more", "sentence"),
     [
         (snapshot(view(is_assessed=False)), CPU, {}, NOT_ASSESSED),
-        (snapshot(view(at=NOW - 100)), COUNT, {}, f"{NAMED} was last assessed at {time_text(NOW - 100)}"),
+        (snapshot(view(at=NOW - 100)), COUNT, {}, OLD),
+        (snapshot(view(at=NOW - 100)), CPU, {}, OLD),
         (EXPIRED, COUNT, {}, f"{NAMED} was last assessed at {time_text(NOW - 1)}"),
         (cpu_measured(error="metrics.k8s.io: refused"), CPU, {}, f"metric cpu of {NAMED}: metrics.k8s.io: refused"),
         (cpu_measured(), CPU, {}, f"metric cpu of {NAMED}: no serving pod has a sample"),
@@ -145,6 +128,7 @@ EXPIRED = snapshot(view(assessments=[measured(stale_at=NOW - 30)]))
             f"the live replica count cannot be read: {UNREAD.public}",
         ),
         (shop(), PODS_COUNTED, {"stale": "the watch is silent"}, "the watch is silent"),
+        (shop(), CPU, {"stale": "the watch is silent"}, "the watch is silent"),
     ],
 )
 async def test_what_has_no_value_now_is_a_503_that_says_why(

@@ -1,5 +1,6 @@
 """Policies and queries as External metrics, which the HPA adds up; queries on pods."""
 
+import asyncio
 from typing import Any
 from urllib.parse import quote_plus
 
@@ -183,3 +184,21 @@ async def test_what_is_on_no_pod_is_refused_with_the_reason(
 
 async def test_a_query_is_not_answered_while_watches_are_silent() -> None:
     assert (await refused(SOME, f"{PODS}/requests", stale="silent")).code == 503
+
+
+async def test_list_of_ten_thousand_pods_is_complete_and_lets_other_requests_pass() -> None:
+    crowd = [f"p{number}" for number in range(10_000)]
+    found = [series(100, pod=name) for name in crowd]
+    picture = snapshot(queries=[query("requests", *found)], pods=map(pod, crowd))
+    passes = 0
+
+    async def other() -> None:
+        nonlocal passes
+        while True:
+            await asyncio.sleep(0)
+            passes += 1
+
+    beside = asyncio.create_task(other())
+    assert list(await values(picture, f"{PODS}/requests")) == crowd
+    beside.cancel()
+    assert passes > 20

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import json
 
 import pytest
 import trustme
@@ -10,12 +9,10 @@ import trustme
 from adapter.apiserver.authentication import Authenticator
 from adapter.kube.session import Session
 from adapter.settings.server import ServerSettings
-from tests.apiserver import snapshots
 from tests.apiserver.cluster import REVIEWS, Cluster
-from tests.apiserver.conftest import HPA, TIMING, Answer, Ask, Service, as_user, made, pem
+from tests.apiserver.conftest import HPA, TIMING, Answer, Ask, Service, as_user, made, pem, refused
 from tests.apiserver.metric_requests import CUSTOM, EXTERNAL, POLICY, TARGET
 from tests.apiserver.raw import as_proxy, connected, drop, head, opened, statuses
-from tests.effort import steps
 
 KCM = {
     "Accept": "application/vnd.kubernetes.protobuf, */*",
@@ -37,19 +34,6 @@ def hpa(ask: Ask) -> Ask:
         return await ask(target, method=method, **{**KCM, **headers})
 
     return asked
-
-
-def refused(answer: Answer, code: int, reason: str) -> str:
-    """Check every field of a Status; returns its message."""
-    body = answer.json()
-    assert answer.status == code
-    assert answer.headers["Content-Type"] == "application/json"
-    assert "Retry-After" not in answer.headers
-    assert "retryAfterSeconds" not in json.dumps(body)
-    assert (body["kind"], body["apiVersion"], body["status"]) == ("Status", "v1", "Failure")
-    assert (body["code"], body["reason"]) == (code, reason)
-    assert body["details"]["causes"] == [{"reason": reason, "message": body["message"]}]
-    return str(body["message"])
 
 
 @pytest.mark.parametrize(
@@ -203,15 +187,3 @@ async def test_authorized_request_beyond_a_limit_is_answered_with_the_limit(
 ) -> None:
     answer = await hpa(target)
     assert (answer.status, says in answer.message) == (code, True)
-
-
-async def test_list_of_ten_thousand_pods_is_complete_and_made_in_slices(service: Service, ask: Ask) -> None:
-    crowd = [f"p{number}" for number in range(10_000)]
-    found = [snapshots.series(100, at=service.session.now(), pod=name) for name in crowd]
-    query = snapshots.query("requests", *found, fetched_at=service.session.now())
-    service.snapshot_store.swap(snapshots.snapshot(queries=[query], pods=map(snapshots.pod, crowd)))
-    with steps() as longest:
-        answer = await ask(PODS)
-    assert answer.status == 200
-    assert [item["describedObject"]["name"] for item in answer.json()["items"]] == crowd
-    assert longest.calls < 4 * len(crowd), "a step makes a part of the list"
