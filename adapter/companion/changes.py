@@ -53,6 +53,8 @@ _TOPICS: Mapping[str, tuple[Topic, Severity]] = {
 }
 """The conditions that people are notified of."""
 
+_DATA = [type_ for type_, (topic, _) in _TOPICS.items() if topic is Topic.DATA_LOST]
+
 Value = tuple[bool, str]
 """Whether a condition is true, and its reason."""
 
@@ -239,11 +241,10 @@ def _attributed(context: Context) -> tuple[ReplicaHistory, list[Scaling]]:
         scaling = _named(pending[0], context)
         if scaling.by in {HPA, COMPANION} and not scaling.why:
             scaling = scaling._replace(why=_cause(scaling, context, desired))
-        pending[0], is_known = scaling, bool(scaling.by)
-        patience = (
-            0.0 if scaling.why or scaling.by not in {"", HPA} else REASON_SECONDS if is_known else ATTRIBUTION_SECONDS
-        )
-        if now - scaling.at < patience and not (is_known and len(pending) > 1):  # its reason is not waited for then
+        pending[0], lacks_reason = scaling, scaling.by == HPA and not scaling.why
+        # Its reason is not waited for once the count has changed again.
+        patience = REASON_SECONDS if lacks_reason and len(pending) == 1 else 0.0 if scaling.by else ATTRIBUTION_SECONDS
+        if now - scaling.at < patience:
             break
         done.append(pending.pop(0)._replace(by=scaling.by or OTHERS))
         desired = None
@@ -326,11 +327,10 @@ def _of_conditions(told: Told, context: Context, first: int) -> tuple[Told, list
             last[type_, value] = now
             known[type_] = one._replace(told=value)
             topic, severity = _topic(type_, one.told, value, known, context)
-            warning, text = _is_trouble(type_, value) and type_ != ConditionType.ACTIVE, "no longer so"
+            warning = _is_trouble(type_, value) and type_ != ConditionType.ACTIVE
+            reason, text = f"{type_}Over", f"{type_}: no longer so"
             if value is not None:
-                text = context.conditions[type_].message
-            reason = f"{type_}Over" if value is None else value[1]
-            text = f"{type_}: {text}"
+                reason, text = value[1], f"{type_}: {context.conditions[type_].message}"
             changes.append(Change(reason, type_, text, now, first + len(changes), warning, topic, severity))
         known[type_] = one._replace(told=value)
     return replace(told, standings=known, last=last), changes
@@ -338,10 +338,13 @@ def _of_conditions(told: Told, context: Context, first: int) -> tuple[Told, list
 
 def _left(context: Context) -> dict[str, Standing]:
     """The conditions of the status, which another leader told of unless they had changed just before."""
-    known: dict[str, Standing] = {}
-    for type_, one in context.written.conditions.items():
+    known, written = dict[str, Standing](), context.written.conditions
+    # If all are of one time, that is the first assessment: what is well since then was not lost before.
+    first = {str(written.get(type_, {}).get("lastTransitionTime")) for type_ in _DATA}
+    for type_, one in written.items():
         value, since = (one["status"] == "True", one["reason"]), parse_time(one.get("lastTransitionTime")) or 0.0
-        is_new = since > (context.written.at or context.now) - _patience(type_, value, context)
+        is_first = value[0] and type_ in _DATA and len(first) == 1
+        is_new = not is_first and since > (context.written.at or context.now) - _patience(type_, value, context)
         known[type_] = Standing((not value[0], "") if is_new else value, value, since)
     return known
 

@@ -36,7 +36,6 @@ WORKERS = 8
 
 _log = structlog.get_logger(__name__)
 
-
 _CONDITIONS: Mapping[ConditionType, Callable[[Context], Condition | None]] = {
     ConditionType.ACCEPTED: findings.accepted,
     ConditionType.READY: findings.ready,

@@ -30,10 +30,8 @@ def plan(context: Context) -> list[Write]:
     due = []
     for reading in _alive(context):
         pod, first = reading.pod, wanted and reading.state is PodState.PULLED_OUT
-        if first:
-            is_due = not pod.marked and pod.deletion_cost == 0
-        else:
-            is_due = pod.marked and (reading.state is PodState.SERVING or not wanted)
+        is_over = reading.state is PodState.SERVING or not wanted
+        is_due = (not pod.marked and pod.deletion_cost == 0) if first else (pod.marked and is_over)
         if is_due and _last_result(context, write := marked(context, pod, first=first)) not in _WRITTEN:
             due.append(write)
     return due[:MOST_AT_ONCE]

@@ -15,7 +15,6 @@ from adapter.snapshot import Key, PolicyView
 
 P = TypeVar("P")
 
-
 REMEMBERED_SECONDS = 3600.0
 """How long a write is remembered; the longest time in which the same is not written again."""
 

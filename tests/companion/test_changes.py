@@ -348,6 +348,11 @@ def test_a_version_mismatch_is_critical_in_production(production: tuple[str, ...
     assert (notice.topic, notice.severity) == (Topic.VERSION_MISMATCH, severity)
 
 
+def test_a_new_leader_does_not_take_data_for_back_that_were_just_assessed_for_the_first_time() -> None:
+    successor = Leader(Leader().status(at(0)))
+    assert noticed(successor, *(at(seconds) for seconds in range(10, 100, 10))) == []
+
+
 @pytest.mark.parametrize(("handed_over", "again"), [(200, []), (45, ["atMaximum"])], ids=["told", "not told yet"])
 def test_a_new_leader_tells_what_the_former_one_did_not(handed_over: int, again: list[str]) -> None:
     before = Leader()
