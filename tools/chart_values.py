@@ -68,7 +68,7 @@ def _workload(component: str) -> dict[str, Schema]:
 TYPES: dict[str, Schema] = {
     "image.repository": {
         "type": "string",
-        "pattern": "^([A-Za-z0-9.-]+(:[0-9]+)?/)?[a-z0-9._-]+(/[a-z0-9._-]+)*$",  # neither tag nor digest
+        "pattern": "^([a-z0-9.-]+(:[0-9]+)?/)?[a-z0-9._-]+(/[a-z0-9._-]+)*$",  # no tag, no REGISTRY
     },
     "image.tag": {"type": "string", "pattern": "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$"},
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},

@@ -24,7 +24,7 @@ _STALLED = "ProgressDeadlineExceeded"
 _SHOWN = 5
 
 _MODES = {
-    Mode.ACTIVE: Condition(True, "Deciding", "the count is decided by the metrics"),
+    Mode.ACTIVE: Condition(True, "Deciding", "the policy is in mode Active and not held"),
     Mode.OBSERVE: Condition(False, "Observed", "mode Observe: all is computed, and the current count is asked for"),
     Mode.PAUSED: Condition(False, "Paused", "mode Paused: the current count is asked for"),
 }

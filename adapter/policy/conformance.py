@@ -71,8 +71,10 @@ def _connection(wiring: Wiring) -> Iterator[Flaw]:
     if not asked and policy.mode is not Mode.OBSERVE:  # a policy under trial, while another metric scales
         yield Flaw("NotWired", f"{name} does not ask for {DESIRED_REPLICAS} of policy {policy.name}")
     if asked and policy.mode is not Mode.ACTIVE:
-        message = f"the policy is in mode {policy.mode.value} and {name} asks for its {DESIRED_REPLICAS}: the current"
-        yield Flaw("Resting", f"{message} count, which keeps the HPA's other metrics from scaling down")
+        message = (
+            f"the policy is in mode {policy.mode.value}, so {name} keeps its count, which its other metrics can only"
+        )
+        yield Flaw("Resting", f"{message} raise; to scale by the policy, set mode: Active")
     for metric in hpa.desired_metrics:
         if (metric.target, metric.aim) != (MetricTargetType.AVERAGE_VALUE, NANO):
             written = metric.target is not None and metric.aim is not None

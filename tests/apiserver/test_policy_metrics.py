@@ -125,7 +125,7 @@ EXPIRED = snapshot(view(assessments=[measured(stale_at=NOW - 30)]))
             shop(),
             COUNT,
             {"scales": StubScales(error=UNREAD)},
-            f"the live replica count cannot be read: {UNREAD.public}",
+            f"the live replica count cannot be read: GET {SCALE_PATH}: {UNREAD.public}",
         ),
         (shop(), PODS_COUNTED, {"stale": "the watch is silent"}, "the watch is silent"),
         (shop(), CPU, {"stale": "the watch is silent"}, "the watch is silent"),

@@ -47,6 +47,14 @@ def settings(**given: Any) -> str:
     return yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 
 
+def test_a_query_of_the_settings_that_no_policy_uses_is_checked(check: Callable[..., Found]) -> None:
+    query = {"name": "load", "server": "main", "query": 'sum(rate(x{n="$namespace"}[5m])'}
+    servers = [{"name": "main", "url": "http://prometheus:9090"}]
+    [(level, _, text)] = check(settings=settings(prometheus={"servers": servers, "queries": [query]}))
+    assert level == "error"
+    assert "query load: not readable at character 4" in text
+
+
 def test_the_example_has_no_fault(check: Callable[..., Found]) -> None:
     assert check() == []
 

@@ -256,7 +256,7 @@ def test_a_mode_of_rest_gets_an_event_at_once_and_another_at_its_end_and_no_warn
     found = [leader.events(at(second, rule=resting)) for second in (1, 59)]
     assert [[event.split(": ")[:2] for event in events] for events in found] == [[[f"Normal {reason}", "Active"]], []]
     (event,) = leader.events(at(60, rule=replace(resting, **later)))
-    assert event == "Normal Deciding: Active: the count is decided by the metrics"
+    assert event == "Normal Deciding: Active: the policy is in mode Active and not held"
 
 
 def test_while_switched_off_no_event_is_written_nor_later_for_what_was_then() -> None:

@@ -8,7 +8,7 @@ from adapter.commands.files import ManifestObject
 from adapter.load.explanation import at_limit
 from adapter.load.pod_samples import MetricReader
 from adapter.load.pods import Pod
-from adapter.load.spec import Policy
+from adapter.load.spec import Policy, Query
 from adapter.policy.conditions import Reason
 from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Wiring, flaws
 from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, Hpa, HpaMetric, MetricSourceType
@@ -40,7 +40,7 @@ _STOPS: Collection[Reason] = {
 
 def check_links(world: World) -> list[Finding]:
     """The findings about each policy and each HPA; with one policy alone about it and the HPAs that ask for it."""
-    links, found = world.links(), list[Finding]()
+    links, found = world.links(), [] if world.only else list(_check_queries(world))
     for read in world.wanted:
         of_policy = read.findings()
         if read.value is not None:
@@ -62,6 +62,17 @@ def check_links(world: World) -> list[Finding]:
 
 
 # --- a policy ---
+
+
+def _check_queries(world: World) -> Iterator[Finding]:
+    """The queries of the settings that cannot be sent, whether or not a policy uses them."""
+    for known in world.settings:
+        sources = known.prometheus
+        catalog = QueryCatalog([one.name for one in sources.servers], sources.queries, inline_allowed=False)
+        for query in sources.queries:
+            resolved = catalog.resolve(WorkloadQuery(Query(name=query.name), "namespace", "workload"))
+            if isinstance(resolved, str):
+                yield error("settings", f"query {query.name}: {resolved}", "correct it in prometheus.queries")
 
 
 def _check_policy(world: World, links: Links, read: Read[Policy], policy: Policy) -> Iterator[Finding]:

@@ -29,7 +29,7 @@ def check_files(path: str, settings: Settings | None) -> list[Finding]:
     world = read_manifests(objects, settings)
     unreadable = [error(f"file {fault.place.file}", fault.text, place=fault.place) for fault in faults]
     found = [*unreadable, *world.findings, *check_links(world)]
-    if not world.policies and not faults:
+    if not world.policies and not world.settings and not faults:
         found.append(warning(f"file {path}", "there is no WatermarkPolicy in it"))
     return found
 
