@@ -1,7 +1,7 @@
 """The port of the metrics API: TLS for the front proxy alone.
 
 A handshake without a certificate of the requestheader CA fails, so a stranger reaches neither HTTP nor a parser. A
-pending handshake takes 256 KiB in asyncio; the limits per address and in all bound what strangers can take.
+pending handshake takes 80 KiB; the limits per address and in all bound what strangers can take.
 
 Every change of certificate or CA makes a new context, because a CA cannot be removed from a live one. A connection of
 a removed CA ends at its next request. Sessions cannot be resumed, so its client has to present its certificate again.
@@ -162,7 +162,7 @@ class Door:
                 ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
             )
         except OSError as error:  # TLS errors and time-outs among them
-            error.__traceback__ = None  # its frames refer to it: 256 KiB would stay until a full garbage collection
+            error.__traceback__ = None  # its frames refer to it: 80 KiB would stay until a full garbage collection
             connection.close()
             return
         finally:
