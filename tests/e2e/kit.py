@@ -82,6 +82,24 @@ def wait_finding(
     return condition(workloads, kind, name)
 
 
+def wait_desired(workloads: Workloads, count: int, name: str = "web", seconds: float = 90) -> dict[str, Any]:
+    """Waits until a policy's status asks for this count; returns the status."""
+    found = lambda: status(workloads, name)  # noqa: E731
+    until(lambda: found().get("desired") == count, seconds, lambda: f"the status of {name} says {found()}")
+    return found()
+
+
+def wait_asked(workloads: Workloads, name: str, contains: str, seconds: float = 60) -> str:
+    """Waits until the answer about a policy is this count, or an error with this text; returns the answer."""
+
+    def holds() -> bool:
+        found = workloads.asked(name)
+        return found == contains if contains.isdecimal() else contains in found
+
+    until(holds, seconds, lambda: f"{name} is answered {workloads.asked(name)} instead of {contains}", 0.1)
+    return workloads.asked(name)
+
+
 class Load:
     """Sets the load series of each pod of some workloads; pods without a load have no series."""
 

@@ -4,19 +4,30 @@ The targets of a custom kind have scale paths of their own.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lab.harness import objects
-from lab.harness.adapter import NAMESPACE, AdapterProcess, established, manifests
+from lab.harness.adapter import NAMESPACE, established, manifests
 from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, Page, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import Laws, MakeAdapter, MakeCompanion
-from tests.e2e.kit import CALM, Load, condition, prometheus_settings, query_watermarks, status, wait_finding
+from tests.e2e.kit import (
+    CALM,
+    Load,
+    condition,
+    prometheus_settings,
+    query_watermarks,
+    status,
+    wait_asked,
+    wait_desired,
+    wait_finding,
+)
+from tests.kinds import scalable
 
 ACCOUNT = "apart"
 """A service account with a separate role for the right to see pods."""
@@ -24,11 +35,6 @@ PODS = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}
 """The right to a watch that all policies share."""
 
 pytestmark = pytest.mark.timeout(900)
-
-
-def silent_seconds(laws: Laws) -> float:
-    """A revoked right does not end a running watch, which is not renewed, and counts as silent some time later."""
-    return laws.watch + laws.confirmed + 30
 
 
 class Widgets:
@@ -39,24 +45,8 @@ class Widgets:
         self.group = f"{workloads.namespace}.example.com"
         self.resource = f"widgets.{self.group}"
         self.thing = f"/apis/{self.group}/v1/namespaces/{workloads.namespace}/widgets/thing"
-        scale = {
-            "specReplicasPath": ".spec.size.wanted",
-            "statusReplicasPath": ".status.size.seen",
-            "labelSelectorPath": ".status.podsBy",
-        }
-        schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-        served = {"name": "v1", "served": True, "storage": True, "schema": schema}
-        self.definition = {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": self.resource},
-            "spec": {
-                "group": self.group,
-                "scope": "Namespaced",
-                "names": {"kind": "Widget", "plural": "widgets"},
-                "versions": [{**served, "subresources": {"status": {}, "scale": scale}}],
-            },
-        }
+        paths = {"spec": ".spec.size.wanted", "status": ".status.size.seen", "selector": ".status.podsBy"}
+        self.definition = scalable(self.group, "Widget", **paths)
 
     def grant(self) -> None:
         rules = [
@@ -96,32 +86,20 @@ def revoke(cluster: ControlPlane, name: str, namespace: str = "") -> None:
 
 
 class Scene:
-    """The adapter's answers, and the policies' statuses."""
+    """The services of a namespace, and the adapter's answers about them."""
 
     def __init__(self, workloads: Workloads, load: Load) -> None:
-        self.workloads, self.load, self.client = workloads, load, workloads.client
-        self.asked = workloads.asked
+        self.workloads, self.load, self.asked = workloads, load, workloads.asked
 
-    def web(self, **policy: Any) -> None:
+    def web(self) -> None:
         """Creates a Deployment of five pods that needs eight, with an HPA that does not scale."""
         self.workloads.deployment("web", 5)
         self.load.each("web", 150)
-        self.workloads.policy("web", [query_watermarks("load", "100", "40")], **policy)
+        self.workloads.policy("web", [query_watermarks("load", "100", "40")])
         self.workloads.hpa("web", behavior=CALM)
 
-    def wait_asked(self, name: str, contains: str, seconds: float = 60) -> str:
-        until(lambda: contains in self.asked(name), seconds, lambda: f"{name} is answered {self.asked(name)}")
-        return self.asked(name)
-
-    def wait_count(self, name: str, count: str, seconds: float = 60) -> None:
-        until(lambda: self.asked(name) == count, seconds, lambda: f"{name} is answered {self.asked(name)}")
-
-    def hold(self, name: str, answer: str, seconds: float, done: Callable[[], bool]) -> None:
-        """Asserts that a policy's answer stays the same for `seconds` or until `done`."""
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not done():
-            assert self.asked(name) == answer
-            time.sleep(0.2)
+    def wait(self, name: str, answer: str) -> str:
+        return wait_asked(self.workloads, name, answer)
 
 
 @pytest.fixture
@@ -191,24 +169,27 @@ def test_revoked_rights_are_errors_only_of_the_policies_that_need_them(
     namespaces = {"kubernetes": {"namespaces": [here, elsewhere.namespace]}}
     settings = laws.over(prometheus_settings(shared_prometheus) | namespaces)
     adapter = make_adapter(settings, command=laws.run("serve"), kubeconfig=apart, external=False)
-    companion = make_companion(settings, command=laws.run("companion"), kubeconfig=apart)
+    make_companion(settings, command=laws.run("companion"), kubeconfig=apart)
     scene.web()
     other.web()
     elsewhere.deployment("thing", 5)
     other.load.each("thing", 150)
     widgets.create()
     for one, name in ((scene, "web"), (other, "web"), (other, "thing")):
-        one.wait_count(name, "8")
+        one.wait(name, "8")
     for name in ("web", "thing"):
         wait_finding(elsewhere, "Ready", "Decided", name=name)
     revoke(cluster, "apart-pods", here)
     widgets.revoke()
     pods = f"the watch of pods in namespace {here} has shown no life since"
     kind = f'resource "widgets" in API group "{widgets.group}"'
-    silent = silent_seconds(laws)
-    other.hold("web", "8", silent, lambda: pods in scene.asked("web") and kind in other.asked("thing"))
-    scene.wait_asked("web", pods)
-    assert "has shown no life since" in other.wait_asked("thing", kind)
+    silent = laws.watch + laws.confirmed + 30  # the right does not end a running watch, which is not renewed
+    deadline = time.monotonic() + silent
+    while time.monotonic() < deadline and not (pods in scene.asked("web") and kind in other.asked("thing")):
+        assert other.asked("web") == "8"
+        time.sleep(0.2)
+    scene.wait("web", pods)
+    assert "has shown no life since" in other.wait("thing", kind)
     scene.workloads.wait_condition("web", "ScalingActive", status="False", contains=pods)
     elsewhere.wait_condition("thing", "ScalingActive", status="False", contains=kind)
     told = wait_finding(elsewhere, "InputsFresh", "WatchSilent", name="thing", seconds=silent)
@@ -217,20 +198,20 @@ def test_revoked_rights_are_errors_only_of_the_policies_that_need_them(
     said = status(elsewhere, "thing")
     assert (said["verdict"], said.get("desired"), said.get("current")) == ("Error", None, None)
     other.load.each("web", 100)
-    other.wait_count("web", "5")
-    until(lambda: status(elsewhere, "web").get("desired") == 5, 60, companion.logs)
+    other.wait("web", "5")
+    wait_desired(elsewhere, 5)
     assert condition(elsewhere, "Ready", "web")["reason"] == "Decided"
     elsewhere.scale("web", 7)
     elsewhere.wait_ready("web", 7)
     other.load.each("web", 150)
-    other.wait_count("web", "11")
+    other.wait("web", "11")
     assert adapter.get("/readyz").status == 200
     for resource, watches in {"pods": 1, widgets.resource: 2}.items():  # a watch for each namespace
         assert adapter.metric(f'effective_load_watch_stale{{resource="{resource}"}}') == watches
     grant(cluster, "apart-pods", [PODS], here)
     widgets.grant()
-    scene.wait_count("web", "8")
-    other.wait_count("thing", "8")
+    scene.wait("web", "8")
+    other.wait("thing", "8")
     wait_finding(elsewhere, "InputsFresh", "SamplesFresh", name="thing")
     elsewhere.client.patch(elsewhere.hpa_path("thing"), {"spec": {"behavior": {"scaleUp": {"selectPolicy": "Max"}}}})
     elsewhere.client.wait_for(widgets.thing, lambda item: item["spec"]["size"]["wanted"] == 8, 30, "the widget at 8")
@@ -244,29 +225,19 @@ def test_processes_that_start_without_a_right_name_it_until_granted(
     shared_prometheus: Prometheus,
     laws: Laws,
 ) -> None:
-    adapter = make_adapter(
-        laws.over(prometheus_settings(shared_prometheus)), command=laws.run("serve"), kubeconfig=apart
-    )
+    settings = laws.over(prometheus_settings(shared_prometheus))
+    adapter = make_adapter(settings, command=laws.run("serve"), kubeconfig=apart)
     scene.web()
-    scene.wait_count("web", "8")
+    scene.wait("web", "8")
     revoke(scene.workloads.cluster, "apart-pods")
     adapter.component.stop()
     adapter.component.start()
-    companion = make_companion(
-        laws.over(prometheus_settings(shared_prometheus)), command=laws.run("companion"), kubeconfig=apart
-    )
+    companion = make_companion(settings, command=laws.run("companion"), kubeconfig=apart)
     says = "pods have not been listed yet: pods is forbidden"
-    until(lambda: says in _readyz(adapter), 60, adapter.logs)
-    assert 'resource "pods" in API group "" at the cluster scope' in scene.wait_asked("web", says)
+    assert 'resource "pods" in API group "" at the cluster scope' in scene.wait("web", says)
+    assert says in adapter.get("/readyz?verbose").text
     until(lambda: says in status(scene.workloads, "web").get("decision", ""), 60, companion.logs)
     grant(scene.workloads.cluster, "apart-pods", [PODS])
-    scene.wait_count("web", "8")
+    scene.wait("web", "8")
     wait_finding(scene.workloads, "InputsFresh", "SamplesFresh")
     until(lambda: adapter.get("/readyz").status == 200, 30, adapter.logs)
-
-
-def _readyz(adapter: AdapterProcess) -> str:
-    try:
-        return str(adapter.get("/readyz?verbose").text)
-    except OSError:
-        return ""

@@ -13,7 +13,7 @@ from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import Workloads, cpu_watermarks, resource_metric, until
 from tests.e2e.commands import command
 from tests.e2e.conftest import MakeAdapter
-from tests.e2e.kit import FAST
+from tests.e2e.kit import FAST, policy_path
 from tests.e2e.registries import OnConsul
 from tests.manifests.rendering import MANIFESTS, documents
 
@@ -121,8 +121,7 @@ def test_a_wrong_service_name_and_unmatched_pods_are_the_errors(
         pods = {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in workloads.pods("web")}
         out, well, lost = pods
         consul.register({name: pods[name] for name in (out, well)} | {"gone": "10.99.0.1"}, out)
-        path = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies/web"
-        workloads.client.patch(path, {"spec": {"registry": {"service": SERVICE}}})
+        workloads.client.patch(policy_path(workloads), {"spec": {"registry": {"service": SERVICE}}})
         wanted = {
             f"warning: pod {out} is out: MAINTENANCE",
             f"error: pod {lost} matches no instance: no instance is registered at its address ({pods[lost]})",
@@ -130,13 +129,3 @@ def test_a_wrong_service_name_and_unmatched_pods_are_the_errors(
         }
         about = f"policy {workloads.namespace}/web"
         until(lambda: wanted <= {*check(registries=registries).get(about, ())}, 60, adapter.logs)
-
-
-def test_an_account_without_rights_gets_a_report_of_what_it_may_not_see(control_plane: ControlPlane) -> None:
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": "default"}}
-    control_plane.client.apply(account)
-    nobody = control_plane.kubeconfig_with_token(control_plane.token("default", "nobody"), "kubeconfig-nobody")
-    status, printed = command("check", "--kubeconfig", nobody)
-    assert status == 0
-    lines = [line for line in printed.splitlines() if line.startswith("  skipped")]
-    assert any("watermarkpolicies, for watermarkpolicies.effective-load.io is forbidden" in line for line in lines)

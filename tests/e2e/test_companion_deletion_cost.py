@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from lab.harness.client import condition_true
 from lab.harness.workloads import Workloads, until
-from tests.e2e.kit import PULLED_OUT, Load, query_watermarks
+from tests.e2e.kit import PULLED_OUT, Load, query_watermarks, wait_desired, wait_finding
 
 COST = "controller.kubernetes.io/pod-deletion-cost"
 LOWEST = "-2147483648"
-POLICY = "/apis/effective-load.io/v1alpha1/namespaces/{}/watermarkpolicies/{}"
 RESTING = {"scaleUp": {"tolerance": "0"}, "scaleDown": {"tolerance": "0", "selectPolicy": "Disabled"}}
 """An HPA that does not scale down, so that a test can read the decision in the policy's status."""
 
@@ -38,19 +38,6 @@ def wait_costs(workloads: Workloads, expected: dict[str, str]) -> None:
     until(lambda: costs(workloads) == expected, 30, lambda: f"{costs(workloads)} instead of {expected}")
 
 
-def wait_finding(workloads: Workloads, reason: str, **status: Any) -> dict[str, Any]:
-    """The policy's status, once DeletionCostApplied has this reason and the other fields are as given."""
-
-    def holds(found: dict[str, Any]) -> bool:
-        now = found.get("status", {})
-        reasons = [one["reason"] for one in now.get("conditions") or [] if one["type"] == "DeletionCostApplied"]
-        return reasons == [reason] and {key: now.get(key) for key in status} == status
-
-    path = POLICY.format(workloads.namespace, "web")
-    found = workloads.client.wait_for(path, holds, 45, f"DeletionCostApplied {reason} {status}")
-    return dict(found["status"])
-
-
 def test_pulled_out_pods_are_deleted_first_and_not_kept_in_the_count(workloads: Workloads, load: Load) -> None:
     workloads.deployment("web", 10)
     names = workloads.pod_names("web")
@@ -59,7 +46,8 @@ def test_pulled_out_pods_are_deleted_first_and_not_kept_in_the_count(workloads: 
     follow(workloads, minimum=6)
     pull_out(workloads, out)
     wait_costs(workloads, dict.fromkeys(out, LOWEST))
-    wait_finding(workloads, "Marked", desired=10)
+    wait_finding(workloads, "DeletionCostApplied", "Marked")
+    wait_desired(workloads, 10)
     mark = workloads.cluster.hpa_log.mark()
     load.each("web", 0.3, but=dict.fromkeys(out, 0))  # 6 x 300m are worth 4 pods
     workloads.wait_replicas("web", 6)
@@ -81,14 +69,15 @@ def test_with_two_replica_sets_marked_pods_stay_in_the_count(workloads: Workload
         30,
         lambda: str(hashes(workloads)),
     )
-    until(lambda: all_ready(workloads), 30, lambda: "not ready")
+    until(lambda: all(condition_true(pod, "Ready") for pod in workloads.pods("web")), 30, lambda: "not ready")
     old = [pod for pod, template in hashes(workloads).items() if list(hashes(workloads).values()).count(template) > 1]
     out = old[:4]
     load.each("web", 0.3, but=dict.fromkeys(out, 0))
     pull_out(workloads, out)
     follow(workloads, behavior=RESTING)
     wait_costs(workloads, dict.fromkeys(out, LOWEST))
-    wait_finding(workloads, "SeveralReplicaSets", desired=8)
+    wait_finding(workloads, "DeletionCostApplied", "SeveralReplicaSets")
+    wait_desired(workloads, 8)
 
 
 def hashes(workloads: Workloads) -> dict[str, str]:
@@ -100,8 +89,3 @@ def hashes(workloads: Workloads) -> dict[str, str]:
 def is_live(pod: dict[str, Any]) -> bool:
     """Whether a pod is not being deleted; the Deployment's status does not count pods that are."""
     return "deletionTimestamp" not in pod["metadata"]
-
-
-def all_ready(workloads: Workloads) -> bool:
-    conditions = [pod["status"].get("conditions") or [] for pod in workloads.pods("web")]
-    return all(any((one["type"], one["status"]) == ("Ready", "True") for one in found) for found in conditions)

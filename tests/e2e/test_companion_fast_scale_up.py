@@ -8,7 +8,6 @@ import secrets
 import statistics
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,11 @@ from tests.e2e.kit import query_watermarks, wait_finding
 FAST = {"companion": {"features": {"fastScaleUp": True}}}
 RIGHTS = ("status", "fast-scale-up")
 CHANGES = 3
+AT_ONCE = {"tolerance": "0", "stabilizationWindowSeconds": 0}
+PACE = {
+    "scaleUp": {**AT_ONCE, "policies": [{"type": "Percent", "value": 900, "periodSeconds": 3}]},
+    "scaleDown": AT_ONCE,
+}
 Start = Callable[..., CompanionProcess]
 
 
@@ -79,22 +83,13 @@ def shop(slow: ControlPlane) -> Iterator[Workloads]:
     made.remove_namespace()
 
 
-def behavior(*policies: tuple[str, int, int]) -> dict[str, Any]:
-    """Rules for both directions, with these (type, value, seconds) for scaling up."""
-    rules = [{"type": kind, "value": value, "periodSeconds": seconds} for kind, value, seconds in policies]
-    return {
-        "scaleUp": {"tolerance": "0", "stabilizationWindowSeconds": 0, "policies": rules},
-        "scaleDown": {"tolerance": "0", "stabilizationWindowSeconds": 0},
-    }
-
-
-def follow(shop: Workloads, name: str, pace: dict[str, Any], *sources: Numbers) -> None:
+def follow(shop: Workloads, name: str, *sources: Numbers) -> None:
     """Creates a service of one pod with load 5, below the band of 10 to 100, its policy and its HPA."""
     for source in sources:
         source.set(name, 5)
     shop.deployment(name, 1, wait=False)
     shop.policy(name, [query_watermarks("queue", "100", "10")], fastScaleUp=True)
-    shop.hpa(name, maximum=60, behavior=pace)
+    shop.hpa(name, maximum=60, behavior=PACE)
 
 
 def test_the_count_follows_the_load_before_the_hpa_syncs_and_the_hpa_agrees(
@@ -103,13 +98,13 @@ def test_the_count_follows_the_load_before_the_hpa_syncs_and_the_hpa_agrees(
     """The HPA, which reads the new load only after a raise, takes half its period on average."""
     names = [f"web-{index}" for index in range(CHANGES)]
     for name in names:
-        follow(shop, name, behavior(("Percent", 900, 3)), numbers, told)
+        follow(shop, name, numbers, told)
     with start(told, rights) as companion, Course(shop) as course:
         companion.wait_leading()
         for name in names:
             shop.wait_ready(name, 1)
             shop.wait_condition(name, "ScalingActive")
-        observed(shop, names[-1])
+        shop.wait_syncs(names[-1], 2)  # the target is observed for as long as raises are apart
         delays = []
         for name in names:
             told.set(name, 450)
@@ -130,24 +125,19 @@ def test_the_count_follows_the_load_before_the_hpa_syncs_and_the_hpa_agrees(
 def test_without_the_right_the_hpa_scales_and_the_status_gives_the_reason(
     start: Start, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
 ) -> None:
-    follow(shop, "web", behavior(("Percent", 900, 3)), numbers, told)
+    follow(shop, "web", numbers, told)
     bare = companion_kubeconfig(shop.cluster, ("status",))
     with start(told, bare) as companion:
         companion.wait_leading()
         shop.wait_ready("web", 1)
         shop.wait_condition("web", "ScalingActive")
-        observed(shop, "web")
+        shop.wait_syncs("web", 2)
         for source in (told, numbers):
             source.set("web", 450)
         shop.wait_replicas("web", 5, 3 * shop.cluster.hpa_sync)
         wait_finding(shop, "FastScaleUp", "Forbidden")
         assert companion.writes("RaiseScale") == 0
         assert 1 <= companion.writes("RaiseScale", "Forbidden") <= 5
-
-
-def observed(shop: Workloads, name: str) -> None:
-    """Waits until the companion has observed the target for as long as raises are apart: from one sync to another."""
-    shop.wait_syncs(name, 2)
 
 
 def wait_count(course: Course, name: str, count: int) -> float:

@@ -15,7 +15,7 @@ from lab.harness.prometheus import Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.chart import kit
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
-from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import Load, prometheus_settings, query_watermarks, status
 from tests.manifests.rendering import Object
 
 SERVER, COMPANION = "effective-load", "effective-load-companion"
@@ -83,8 +83,7 @@ def test_rights_in_the_namespaces_that_are_watched_suffice(
     workloads.policy("web", [query_watermarks("load", "120", "40")])
     workloads.hpa("web")
     workloads.wait_replicas("web", 7, timeout=60)
-    path = f"/apis/effective-load.io/v1alpha1/namespaces/{workloads.namespace}/watermarkpolicies/web"
-    until(lambda: "desired" in workloads.client.get(path).get("status", {}), 30, companion.logs)
+    until(lambda: "desired" in status(workloads), 30, companion.logs)
     elsewhere = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/watermarkpolicies.effective-load.io/web"
     answer = workloads.client.raw(f"{elsewhere}/desired_replicas")
     assert (answer.status, answer.json()["reason"]) == (404, "NotFound")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lab.harness.adapter import AdapterProcess
+from lab.harness.client import condition_true
 from lab.harness.prometheus import Page, Prometheus
 from lab.harness.registries.consul import Consul
 from lab.harness.workloads import Workloads, until
@@ -61,23 +62,13 @@ class Service:
         self.workloads.hpa("web", behavior=behavior)
         self.workloads.wait_condition("web", "ScalingActive")
 
-    def wait_asked(self, count: int) -> None:
-        """Waits until the adapter asks for this count."""
-        asked = self.workloads.asked
-        until(lambda: asked("web") == str(count), 30, lambda: f"asked for {asked('web')} instead of {count}", 0.2)
-
     def _page(self) -> str:
         pods = [pod for pod in self.workloads.pods("web") if "deletionTimestamp" not in pod["metadata"]]
-        ready = [pod["metadata"]["name"] for pod in pods if _is_ready(pod)]
+        ready = [pod["metadata"]["name"] for pod in pods if condition_true(pod, "Ready")]
         carry = [name for name in ready if name not in self.idle]
         share = {name: self.demand / len(carry) for name in carry}
         labels = f'namespace="{self.workloads.namespace}",pod'
         return "".join(f'load{{{labels}="{name}"}} {share.get(name, 0.01)}\n' for name in ready)
-
-
-def _is_ready(pod: dict[str, Any]) -> bool:
-    conditions = pod.get("status", {}).get("conditions", ())
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
 
 
 @pytest.fixture

@@ -1,9 +1,8 @@
 """In front of the real prometheus-adapter: its metrics and ours behind one adapter."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -15,7 +14,7 @@ from lab.harness.workloads import Workloads, external_metric, pods_metric, polic
 from tests.e2e.kit import prometheus_settings, query_watermarks
 
 pytestmark = pytest.mark.builds("prometheus-adapter")
-CUSTOM, EXTERNAL = "/apis/custom.metrics.k8s.io", "/apis/external.metrics.k8s.io/v1beta1"
+CUSTOM = "/apis/custom.metrics.k8s.io"
 ACCOUNT = "effective-load-upstreams"
 
 
@@ -72,12 +71,6 @@ def front(
     _adapter.wait_available()
 
 
-def jobs_metric(average: str) -> dict[str, Any]:
-    """The upstream's External metric."""
-    target = {"type": "AverageValue", "averageValue": average}
-    return {"type": "External", "external": {"metric": {"name": "jobs"}, "target": target}}
-
-
 @pytest.fixture
 def scaled(workloads: Workloads, series: Series, front: AdapterProcess) -> Workloads:
     """`web` follows a policy by an External metric of ours, `jobs` one of the upstream's: a pod for each 2 jobs."""
@@ -86,7 +79,8 @@ def scaled(workloads: Workloads, series: Series, front: AdapterProcess) -> Workl
         workloads.deployment(name, 1)
     workloads.policy("web", [query_watermarks("queue", "100", "40")])
     workloads.hpa("web", metrics=[external_metric("web")])
-    workloads.hpa("jobs", metrics=[jobs_metric("2")])
+    two = {"type": "AverageValue", "averageValue": "2"}
+    workloads.hpa("jobs", metrics=[{"type": "External", "external": {"metric": {"name": "jobs"}, "target": two}}])
     workloads.wait_replicas("web", 3)
     workloads.wait_replicas("jobs", 3)
     return workloads
@@ -132,16 +126,3 @@ def test_custom_metrics_of_prometheus_adapter_scale_beside_ours(
     ):
         answer = workloads.client.raw(f"{CUSTOM}/v1beta2/namespaces/{workloads.namespace}/pods/%2A/{metric}")
         assert (answer.status, says in answer.json()["message"]) == (404, True)
-
-
-def test_discovery_lists_our_names(workloads: Workloads, front: AdapterProcess) -> None:
-    def names(path: str) -> set[str]:
-        return {one["name"] for one in workloads.client.get(path)["resources"]}
-
-    for version in ("v1beta1", "v1beta2"):
-        assert {"deployments.apps/desired_replicas", "pods/load"} <= names(f"{CUSTOM}/{version}")
-    assert {"desired_replicas", "load"} <= names(EXTERNAL)
-    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-    merged = json.loads(workloads.client.raw("/apis", {"Accept": accept}).body)
-    groups = {group["metadata"]["name"] for group in merged["items"]}
-    assert {"custom.metrics.k8s.io", "external.metrics.k8s.io"} <= groups

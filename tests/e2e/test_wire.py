@@ -94,12 +94,6 @@ def test_a_metric_selector_chooses_the_series(service: Workloads) -> None:
     assert service.client.raw(f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/{path}?{asked}").status == 404
 
 
-def test_the_error_of_an_unknown_metric_names_the_known_ones(service: Workloads) -> None:
-    answer = service.client.raw(f"{GROUP}/v1beta2/namespaces/{NAMESPACE}/{POLICY}/web/effective_rps")
-    assert answer.status == 404
-    assert "effective_cpu" in answer.json()["message"]
-
-
 def test_a_user_without_rights_is_forbidden_by_the_adapter_itself(
     service: Workloads, control_plane: ControlPlane, adapter: AdapterProcess
 ) -> None:

@@ -23,7 +23,9 @@ from adapter.kube.session import Session
 from adapter.load.spec import Scale
 from adapter.telemetry.metrics import Metrics
 from lab.harness import objects
+from lab.harness.adapter import established
 from lab.harness.control_plane import ControlPlane
+from tests.kinds import scalable
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("etcd", "kube-apiserver")]
 
@@ -156,11 +158,6 @@ async def who_am_i(session: Session) -> str:
 
 
 class TestIdentity:
-    async def test_a_client_certificate(self, cluster: ControlPlane, metrics: Metrics) -> None:
-        path = cluster.kubeconfig_for("someone", "some-group")
-        async with await Session.open(str(path), metrics=metrics) as session:
-            assert await who_am_i(session) == "someone"
-
     async def test_a_pod_s_service_account(
         self, cluster: ControlPlane, space: str, metrics: Metrics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -178,31 +175,6 @@ LABELS = {"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "tier", "o
 TEMPLATE = {
     "metadata": {"labels": {"app": "web", "tier": "a"}},
     "spec": {"containers": [{"name": "app", "image": "app"}]},
-}
-CRD = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "fleets.example.com"},
-    "spec": {
-        "group": "example.com",
-        "scope": "Namespaced",
-        "names": {"kind": "Fleet", "plural": "fleets"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-                "subresources": {
-                    "scale": {
-                        "specReplicasPath": ".spec.size.wanted",
-                        "statusReplicasPath": ".status.size.seen",
-                        "labelSelectorPath": ".status.query",
-                    }
-                },
-            }
-        ],
-    },
 }
 
 
@@ -237,11 +209,11 @@ class TestScale:
     ) -> None:
         with pytest.raises(UnknownKind):
             await RestMapper(admin).scalable("example.com/v1", "Fleet")
-        cluster.client.create(CRD)
-        cluster.client.wait_for("/apis/example.com/v1", timeout=30)
-        meta = {"name": "web", "namespace": space}
-        body = {"spec": {"size": {"wanted": 5}}, "status": {"size": {"seen": 4}, "query": "tier in (b,a),app=web"}}
-        cluster.client.create({"apiVersion": "example.com/v1", "kind": "Fleet", "metadata": meta, **body})
+        paths = {"spec": ".spec.size.wanted", "status": ".status.size.seen", "selector": ".status.query"}
+        established(cluster, scalable("example.com", "Fleet", **paths))
+        head = {"apiVersion": "example.com/v1", "kind": "Fleet", "metadata": {"name": "web", "namespace": space}}
+        made = cluster.client.create({**head, "spec": {"size": {"wanted": 5}}})
+        cluster.client.patch_status(cluster.client.path(made), {"size": {"seen": 4}, "query": "tier in (b,a),app=web"})
         watched, live = await self._both(admin, space, "example.com/v1", "Fleet", metrics)
         assert watched.scale == live == Scale(replicas=5, status_replicas=4, selector="app=web,tier in (a,b)")
 
@@ -256,23 +228,14 @@ class TestScale:
 
 async def test_a_pod_as_the_real_server_returns_it(cluster: ControlPlane, admin: Session, space: str) -> None:
     resources = {"requests": {"cpu": "0.5", "memory": "1024Mi"}, "limits": {"cpu": "1000m"}}
-    cluster.client.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": "web-1",
-                "namespace": space,
-                "labels": {"app": "web"},
-                "annotations": {"effective-load.io/pulled-out": "true"},
-            },
-            "spec": {
-                "containers": [{"name": "app", "image": "app", "resources": resources}],
-                "initContainers": [{"name": "mesh", "image": "mesh", "restartPolicy": "Always"}],
-                "readinessGates": [{"conditionType": "example.com/in"}],
-            },
-        }
-    )
+    notes = {"effective-load.io/pulled-out": "true"}
+    meta = {"name": "web-1", "namespace": space, "labels": {"app": "web"}, "annotations": notes}
+    spec = {
+        "containers": [{"name": "app", "image": "app", "resources": resources}],
+        "initContainers": [{"name": "mesh", "image": "mesh", "restartPolicy": "Always"}],
+        "readinessGates": [{"conditionType": "example.com/in"}],
+    }
+    cluster.client.create({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
     pod = PodDecoder()(await admin.get(f"/api/v1/namespaces/{space}/pods/web-1"))
     assert (pod.namespace, pod.name, pod.labels, pod.phase) == (space, "web-1", {"app": "web"}, "Pending")
     assert abs(pod.created_at - admin.now()) < 30

@@ -10,10 +10,10 @@ import yaml
 
 from lab.harness import objects
 from lab.harness.adapter import NAMESPACE, AdapterProcess, account_kubeconfig, install_crds
-from lab.harness.client import Object
 from lab.harness.companion import CompanionProcess, account_of, companion_kubeconfig, reset_lease
 from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import Workloads, cpu_watermarks, until
+from tests.kinds import scalable
 from tests.manifests.confinement import bound
 from tests.manifests.rendering import MANIFESTS, documents, grants, render
 
@@ -49,30 +49,13 @@ def audited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlP
         yield cluster, folder / "audit.log"
 
 
-def rollouts() -> Object:
-    """The definition of a custom kind with a scale subresource."""
-    paths = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {
-        "name": "v1alpha1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}, "scale": {**paths, "labelSelectorPath": ".status.selector"}},
-    }
-    names = {"plural": "rollouts", "singular": "rollout", "kind": "Rollout", "listKind": "RolloutList"}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "rollouts.argoproj.io"},
-        "spec": {"group": "argoproj.io", "scope": "Namespaced", "names": names, "versions": [version]},
-    }
+ROLLOUTS = scalable("argoproj.io", "Rollout", "v1alpha1")
 
 
 def populate(cluster: ControlPlane) -> None:
     """Creates a target of every scalable kind, each with a policy."""
     client = cluster.client
-    client.apply(rollouts())
+    client.apply(ROLLOUTS)
     cluster.client.wait_for("/apis/argoproj.io/v1alpha1", timeout=30)
     client.apply(objects.namespace("shop"))
     made = Workloads(cluster, "shop")
