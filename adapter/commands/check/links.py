@@ -72,7 +72,7 @@ def _check_queries(world: World) -> Iterator[Finding]:
         for query in sources.queries:
             resolved = catalog.resolve(WorkloadQuery(Query(name=query.name), "namespace", "workload"))
             if isinstance(resolved, str):
-                yield error("settings", f"query {query.name}: {resolved}", "correct it in prometheus.queries")
+                yield error("settings", f"prometheus.queries: query {query.name}: {resolved}")
 
 
 def _check_policy(world: World, links: Links, read: Read[Policy], policy: Policy) -> Iterator[Finding]:
