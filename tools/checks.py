@@ -41,7 +41,7 @@ _CONSTANT = re.compile(r"\"([a-z]+(?:_[a-z0-9]+)+)\"")
 _SNAKE = re.compile(r"[a-z]+(?:_[a-z0-9]+)+")
 _EVENT_ROW = re.compile(r"^\| `(\w+)` \| (?:debug|info|warning|error) \|", re.MULTILINE)
 _IN_LOG = re.compile(r"`?([a-z]+(?:_[a-z0-9]+)+)`? in (?:its|the (?:\w+'s )?) ?log")
-_GREP = re.compile(r"grep (?:-E )?'([a-z_|]+)'")
+_GREP = re.compile(r"grep (?:-E )?'?((?:[a-z]+_)+[a-z_|]+)")
 _OUR_COMMAND = re.compile(r"(?<!-n )(?<=[`/ ])effective-load ([a-z]+)(?= (?:--|[A-Z`])|`)")
 _HABIT = re.compile(
     r"(?i)\b(?:told|tells|nobody|whoever|anew|mend(?:s|ed)?|swallow(?:s|ed)?|lea(?:ve|ves|ving) away)\b"
