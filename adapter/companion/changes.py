@@ -29,7 +29,7 @@ ATTRIBUTION_SECONDS = 3.0
 REASON_SECONDS = 20.0
 """How long a scaling of the HPA waits for its reason: a poll at the default interval, and its assessment."""
 CLOCK_SKEW_SECONDS = 5.0
-"""The HPA may date a scaling this long before this process observes it."""
+"""The HPA may date a scaling this long before this process observes it, and may have found another count so late."""
 _CONTROLLER = "kube-controller-manager"
 REPEATED_SECONDS = 600.0
 """How long a change is not repeated, and how long an Event that cannot be written is tried."""
@@ -80,8 +80,8 @@ class ReplicaHistory:
     Every replica of the companion observes the count `replicas`, and since when it has not risen, whoever raised it.
 
     The leader attributes: `pending` are the changes without author or cause, the oldest first (None before its first
-    look), `desired` is what the policy last asked for before them, and why, and `credited` the HPA's last scaling that
-    was attributed to it.
+    look), `desired` is what the policy last asked for before them, and why, `credited` the HPA's last scaling that was
+    attributed to it, and `last` the change before `pending`.
     """
 
     target: str = ""
@@ -90,6 +90,7 @@ class ReplicaHistory:
     pending: tuple[Scaling, ...] | None = None
     desired: tuple[int, str] | None = None
     credited: float | None = None
+    last: Scaling | None = None
 
 
 class Change(NamedTuple):
@@ -162,9 +163,8 @@ def plan(context: Context) -> Iterator[Write]:
 
         def after(state: State, result: ActionResult, event: Change = event) -> State:
             """Once it was written, or exists already by an earlier attempt."""
-            told = state.of(Told)
+            told, is_there = state.of(Told), result in {ActionResult.DONE, ActionResult.OVERTAKEN}
             left = tuple(one for one in told.events if one != event)
-            is_there = result in {ActionResult.DONE, ActionResult.OVERTAKEN}
             return state.having(replace(told, events=left)) if is_there else state
 
         yield Write(
@@ -175,9 +175,8 @@ def plan(context: Context) -> Iterator[Write]:
 
 def _body(context: Context, event: Change) -> dict[str, Any]:
     """The Event as events.k8s.io/v1 has it. Its name is the same if the same write is tried again."""
-    key, note = context.key, event.text.encode()
-    if len(note) > LONGEST_NOTE:
-        note = note[: LONGEST_NOTE - 3] + "…".encode()
+    key, text = context.key, event.text.encode()
+    note = text if len(text) <= LONGEST_NOTE else text[: LONGEST_NOTE - 3] + "…".encode()
     name = f"{key.name[:_LONGEST_NAME].rstrip('-.')}.{int(event.at * 1e6):x}.{event.number:x}"
     return {
         "apiVersion": EVENTS.api_version,
@@ -210,7 +209,7 @@ def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> Repl
 
 def unattributed(history: ReplicaHistory) -> ReplicaHistory:
     """What this process observed, for a new term as leader; others may have led in between."""
-    return replace(history, pending=None, desired=None, credited=None)
+    return replace(history, pending=None, desired=None, credited=None, last=None)
 
 
 def is_new(history: ReplicaHistory, replicas: int) -> bool:
@@ -248,22 +247,27 @@ def _attributed(context: Context) -> tuple[ReplicaHistory, list[Scaling]]:
             break
         done.append(pending.pop(0)._replace(by=scaling.by or OTHERS))
         desired = None
-    return replace(history, pending=tuple(pending), desired=desired, credited=credited), done
+    last = done[-1] if done else history.last
+    return replace(history, pending=tuple(pending), desired=desired, credited=credited, last=last), done
 
 
 def _credited(history: ReplicaHistory, context: Context) -> tuple[list[Scaling], float | None]:
     """The changes with the HPA's last scaling attributed to it, and when that was: it ends where its status says.
 
-    A change that began elsewhere were two: another client's, and the HPA's from where that one had left the count.
+    A change that began elsewhere were two: another client's, and the HPA's from where that one had left the count. But
+    where it began at the count before, which changed while it synced, it wrote over that change.
     """
     changes, last = list(history.pending or ()), context.view.bounds.last_scale if context.view.bounds else None
     step = context.hpa.last_step if context.hpa is not None else None
     for index, change in enumerate(changes if last != history.credited else ()):
         is_its = last is not None and not change.by and last >= change.at - CLOCK_SKEW_SECONDS
         if is_its and (step is None or step[1] == change.after):
-            begin = change.before if step is None or step[0] == change.after else step[0]
+            begin, why = change.before if step is None or step[0] == change.after else step[0], ""
+            former = changes[index - 1] if index else history.last
+            if former is not None and former.before == begin and change.at - former.at < CLOCK_SKEW_SECONDS:
+                begin, why = change.before, f"it began at {begin}, the count before"
             others = [change._replace(after=begin, by=OTHERS)] if begin != change.before else []
-            changes[index : index + 1] = [*others, change._replace(before=begin, by=HPA)]
+            changes[index : index + 1] = [*others, change._replace(before=begin, by=HPA, why=why)]
             return changes, last
     return changes, history.credited
 

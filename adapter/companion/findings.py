@@ -21,7 +21,6 @@ VERSION_LABELS = ("app.kubernetes.io/version", "version")
 _PAUSED = {"DeploymentPaused", "RolloutPaused"}
 _STALLED = "ProgressDeadlineExceeded"
 """Reasons of the Progressing condition of a rollout: somebody paused it, or it failed."""
-_SHOWN = 5
 
 _MODES = {
     Mode.ACTIVE: Condition(True, "Deciding", "the policy is in mode Active and not held"),
@@ -117,7 +116,7 @@ def versions(context: Context) -> Condition | None:
         name = next((of_it[0].labels[label] for label in VERSION_LABELS if of_it[0].labels.get(label)), "")
         count = "1 pod" if len(of_it) == 1 else f"{len(of_it)} pods"
         listed.append(f"{name} ({revision}, {count})" if name else f"{revision} ({count})")
-    versions = f"the serving pods run {len(listed)} versions: {first_names(listed, _SHOWN)}"
+    versions = f"the serving pods run {len(listed)} versions: {first_names(listed, 5)}"
     if target is not None and target.progressing in _PAUSED:
         return Condition(True, "RollingOut", f"{versions}; the rollout is paused")
     if context.now - since < quiet:

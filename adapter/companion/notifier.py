@@ -177,7 +177,6 @@ class _Route(threading.Thread):
             if not self._notifier.leads() or self._notifier.now() - message.at > MAX_AGE_SECONDS:
                 return "stale", ""
             urls = _addresses(self.route)
-            # The file may still appear.
             why = "" if urls else f"{self.route.url_file} cannot be read, or has no address"
             for url in (url for url in urls if url not in accepted):
                 try:
@@ -209,7 +208,7 @@ def _message(route: NotificationRoute, cluster: str, key: Key, view: PolicyView,
 
 
 def _addresses(route: NotificationRoute) -> tuple[str, ...]:
-    """The route's URLs, from its file if it has one; none where that cannot be read."""
+    """The route's URLs, from its file if it has one; none where that cannot be read, or not yet."""
     if not route.url_file:
         return route.urls
     try:

@@ -37,10 +37,9 @@ def plan(context: Context) -> Iterator[Write]:
     at = last.at if last is not None and last.body[-1]["value"] == written.status else written.at
     # A time in the future: this machine's clock was put back since.
     age = math.inf if at is None else abs(context.now - at)
-    accepted = context.conditions.get(ConditionType.ACCEPTED)
+    is_refused = not context.conditions[ConditionType.ACCEPTED].is_true
     was_refused = written.conditions.get(ConditionType.ACCEPTED, {}).get("status") == "False"
-    is_same = was_refused is (accepted is not None and not accepted.is_true)
-    if not policy.uid or (age < shortest and is_same):
+    if not policy.uid or (age < shortest and is_refused is was_refused):
         return
     status = status_of(context)
     if age >= REST_INTERVALS * shortest or _news(status) != _news(written.status):

@@ -108,6 +108,11 @@ OTHER = replace(TARGET, uid="another")
             ["from 6 to 2 by another client", "from 2 to 4 by the HPA"], id="two changes lie between two looks",
         ),
         pytest.param(
+            [FOUR, count(2, 10, manager="argocd"), count(4, 8, 4, step=(4, 8))],
+            ["from 4 to 10 by argocd", "from 10 to 8 by the HPA: it began at 4, the count before"],
+            id="a tool sets it while the HPA syncs, which writes over it",
+        ),
+        pytest.param(
             [count(0, 6, 0, step=(5, 6)), *(count(n, 3, 0, step=(5, 6), manager=CONTROLLER) for n in (2, 6))],
             ["from 6 to 3 by another HPA"], id="the HPA's earlier claim is for its own step",
         ),
