@@ -2,7 +2,8 @@
 
 People and a GitOps tool set counts, loads change, metrics vanish and come back, nodes are drained, Deployments roll
 out. Afterwards each Event, condition and notification is held against what was done and what the API server's watches
-showed; and no policy may have had more than one status a minute without news. Ends with 1 if anything was untrue.
+showed. What never was so, or is missing, is untrue; what was so some time ago is late, by so many seconds. No policy
+may have more than one status a minute without news. Ends with 1 if anything was untrue.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import contextlib
 import http.client
 import itertools
 import json
+import math
 import random
 import re
 import sys
@@ -18,10 +20,10 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 
-from adapter.companion.status import _news
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
-from lab.harness.client import Object
+from lab.harness.client import ApiError, Object
 from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
 from lab.harness.control_plane import ControlPlane
 from lab.harness.prometheus import Exporter, HttpThread, Prometheus
@@ -29,26 +31,39 @@ from lab.harness.workloads import Workloads
 
 NAMESPACE, HIGH, LOW, LEAST, MOST, NODES = "walk", 100, 40, 2, 10, 4
 DRAINS_APART, EVERY_SECONDS, SETTLED_SECONDS = 180, 120, 60  # EVERY: between two things that happen to one service
-LATE_SECONDS = 150.0  # after an outage, until its end shows: the age of samples, a poll, a wait and a status
+LATE_SECONDS = 60.0
+"""What is said may be so old: samples of 30 s, polls of 5 s, an HPA's sync of 15 s, and 10 s of a busy machine."""
+STALE_SECONDS = 600.0
+"""What is later than that is untrue, on whatever machine; and how long a change is not repeated."""
+STANDS_SECONDS = 60.0  # how long what people are notified of has stood
+WATCH_SECONDS = 5.0  # by which two watches may differ
 LIMIT = 20  # the most Events about scalings of a policy in an hour
 AUTHORS = {"kube-controller-manager": "the HPA", "kubectl": "hand (kubectl)"}
 NOTE = re.compile(r"from (\d+) to (\d+) by ([^:]+)")
-ALWAYS_TRUE = ("Accepted", "Active", "HPAConformant", "RegistryDataValid", "VersionsConsistent")
-NEVER = ("MassPullOut", "ZeroUsageIgnored", "FloorMissing", "WatermarkAtLimit")
+LOST, MAXIMUM = "InputsFresh", "AtMaximum"
+IS_TROUBLE = (MAXIMUM, "MassPullOut", "ZeroUsageIgnored", "FloorMissing", "WatermarkAtLimit", "UnreadyPodsFillReplicas")
+"""Conditions that are shown in trouble only; of all others False is trouble."""
+TOLD = {"dataLost": (LOST, True), "dataRecovered": (LOST, False), "atMaximum": (MAXIMUM, True)}
+"""What a notification says of which condition: whether it is in trouble."""
 
 
 class Journal:
     """What was done and seen, by service. Times are epoch seconds."""
 
     def __init__(self) -> None:
-        # Times, counts and who set them; statuses; messages of HPAs that did not act; notes of Events; times without a
-        # metric, from and to. And of each notification time, event, service and text.
-        self.counts: defaultdict[str, list[tuple[float, int, str]]] = defaultdict(list)
-        self.statuses: defaultdict[str, list[tuple[float, Object]]] = defaultdict(list)
-        self.inactive: defaultdict[str, set[str]] = defaultdict(set)
-        self.scaled: defaultdict[str, list[str]] = defaultdict(list)
-        self.outages: defaultdict[str, list[list[float]]] = defaultdict(list)
-        self.messages: list[tuple[float, str, str, str]] = []
+        # Times, counts and who set them; statuses; Events; events and texts of notifications; how long HPAs said why
+        # they do not act. And by condition and service since when and until when something was wrong.
+        self.counts, self.statuses, self.events, self.messages = (defaultdict[str, list[Any]](list) for _ in range(4))
+        self.inactive: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        self.troubles: defaultdict[tuple[str, str], list[list[float]]] = defaultdict(list)
+
+    def turn(self, kind: str, service: str, *, trouble: bool) -> None:
+        """Notes whether something is wrong with a service from now on."""
+        known, now = self.troubles[kind, service], time.time()
+        if trouble and (not known or known[-1][1] < math.inf):
+            known.append([now, math.inf])
+        elif known and not trouble:
+            known[-1][1] = min(known[-1][1], now)
 
     def saw_deployment(self, one: Object) -> None:
         known, count = self.counts[one["metadata"]["name"]], one["spec"]["replicas"]
@@ -63,18 +78,14 @@ class Journal:
             known.append((time.time(), status))
 
     def saw_hpa(self, one: Object) -> None:
-        conditions = one.get("status", {}).get("conditions") or ()
-        self.inactive[one["metadata"]["name"]] |= {
-            each["message"] for each in conditions if each["message"] and each["status"] == "False"
-        }
+        known, conditions = self.inactive[one["metadata"]["name"]], one.get("status", {}).get("conditions") or ()
+        said = {each["message"] for each in conditions if each["message"] and each["status"] == "False"}
+        known |= {text: time.time() for text, until in known.items() if until == math.inf and text not in said}
+        known |= dict.fromkeys(said, math.inf)
 
     def saw_event(self, one: Object) -> None:
-        if one["regarding"]["kind"] == "WatermarkPolicy" and one["reason"] == "Scaled":
-            self.scaled[one["regarding"]["name"]].append(one["note"])
-
-    def is_out(self, service: str, at: float, *, least: float = 0.0) -> bool:
-        """Whether the metric was missing then for so many seconds, or until shortly before."""
-        return any(begin + least <= at <= end + LATE_SECONDS for begin, end in self.outages[service])
+        if one["regarding"]["kind"] == "WatermarkPolicy":
+            self.events[one["regarding"]["name"]].append((time.time(), one))
 
 
 class Hook(HttpThread):
@@ -84,7 +95,8 @@ class Hook(HttpThread):
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 sent = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                journal.messages.append((time.time(), *sent["title"].split(" "), sent["message"]))
+                event, name = sent["title"].split(" ")
+                journal.messages[name].append((time.time(), event, sent["message"]))
                 self.send_response(200)
                 self.end_headers()
 
@@ -110,18 +122,16 @@ class Walk:
     def step(self) -> None:
         """One thing that happens to one service: a count is set, its load changes or vanishes or is back, a rollout."""
         (act,) = self.order.choices(("kubectl", "argocd-controller", "load", "outage", "rollout"), (4, 4, 16, 2, 2))
-        name, outages = self.order.choice(self.services), self.journal.outages
+        name = self.order.choice(self.services)
         self.done[act] += 1
         if act == "rollout":
             self.workloads.rollout(name)
-        elif act == "outage" and self.loads[name] is not None:
-            self.loads[name] = None
-            outages[name].append([time.time(), float("inf")])
-        elif act == "outage":
-            self.loads[name] = self.order.uniform(150, 600)
-            outages[name][-1][1] = time.time()
-        elif act == "load":
-            self.loads[name] = self.loads[name] and self.order.uniform(50, 1300)
+        elif act in {"load", "outage"}:
+            is_out = (self.loads[name] is None) is not (act == "outage")
+            load = None if is_out else self.order.uniform(50, 1300)
+            self.loads[name] = load
+            self.journal.turn(LOST, name, trouble=load is None)
+            self.journal.turn(MAXIMUM, name, trouble=load is not None and load > HIGH * MOST)
         else:
             body = {"spec": {"replicas": self.order.randint(LEAST, MOST)}}
             self.client.patch(f"{self.workloads.path(name)}?fieldManager={act}", body)
@@ -136,64 +146,87 @@ class Walk:
         self.done["drain"] += 1
 
 
-def faults(journal: Journal, began: float) -> Iterator[str]:
-    """What was untrue, or written too often."""
+def faults(journal: Journal) -> Iterator[tuple[float, str]]:
+    """All that was said, or should have been, with the seconds by which it was late; infinite if it is untrue."""
     for name, counts in journal.counts.items():
-        notes, told = journal.scaled[name], [one[3] for one in journal.messages if one[1:3] == ("scaled", name)]
-        yield from (f"{name}: {text}" for text in wrong_scalings(notes, counts))
-        yield from (f"{name}: an Event, and no message: {note}" for note in set(notes) - set(told))
-        untold = set(told) - set(notes) if len(notes) < LIMIT else ()
-        yield from (f"{name}: a message, and no Event: {text}" for text in untold)
-    for at, event, name, text in journal.messages:
-        is_right = {
-            "scaled": True,
-            "dataLost": journal.is_out(name, at, least=60),
-            "dataRecovered": any(end <= at for _, end in journal.outages[name]),
-            "atMaximum": any(status.get("desired") == MOST for _, status in journal.statuses[name]),
-        }
-        if not is_right.get(event):
-            yield f"{name}: {event} at {at - began:.0f} s: {text}"
-    for name, statuses in journal.statuses.items():
-        for at, status in statuses:
-            yield from (f"{name} at {at - began:.0f} s: {text}" for text in untrue(journal, name, at, status))
-        for (before, first), (after, second) in itertools.pairwise(statuses):
-            if _news(first) == _news(second) and after - before < 59:
-                yield f"{name}: a status {after - before:.1f} s after the last one without news"
+        yield from wrong_scalings(journal, name)
+        for kind, event in ((LOST, "dataLost"), (MAXIMUM, "atMaximum")):
+            told = [at for at, what, _ in journal.messages[name] if what == event]
+            for begin, end in journal.troubles[kind, name]:
+                since = begin + STANDS_SECONDS
+                due = max([since, *(at + STALE_SECONDS for at in told if at < since)])
+                if min(end, time.time()) > due + LATE_SECONDS:
+                    late = min((at for at in told if at >= since), default=math.inf) - due
+                    yield late, f"{name}: no {event} by {due + LATE_SECONDS:.0f}"
+        for at, status in journal.statuses[name]:
+            said, known = status.get("current"), [one for one in counts if one[0] < at + WATCH_SECONDS]
+            ends = [*(moment for moment, _, _ in known[1:]), at]
+            lates = [at - end for (_, count, _), end in zip(known, ends, strict=True) if count == said]
+            yield max(0.0, min(lates, default=math.inf)), f"{name}: current {said} at {at:.0f}"
+        for at, kind, trouble, text in said_of(journal, name):
+            late = lateness(journal, name, at, kind, trouble=trouble, text=text)
+            yield late, f"{name}: {kind} in trouble: {trouble} at {at:.0f}: {text}"
+        for (before, first), (after, second) in itertools.pairwise(journal.statuses[name]):
+            if news(first) == news(second) and after - before < 60 - WATCH_SECONDS:
+                yield math.inf, f"{name}: a status at {after:.0f} without news, {after - before:.1f} s after the last"
 
 
-def wrong_scalings(notes: list[str], counts: list[tuple[float, int, str]]) -> Iterator[str]:
+def wrong_scalings(journal: Journal, name: str) -> Iterator[tuple[float, str]]:
     """What is wrong with the Events: each has to be a step, or several, that the watch showed, in order."""
-    place = 0
-    for note in notes:
+    place, counts = 0, journal.counts[name]
+    events = [(at, one["note"]) for at, one in journal.events[name] if one["reason"] == "Scaled"]
+    for at, note in events:
         before, after, author = match.groups() if (match := NOTE.match(note)) else ("", "", "")
         ends = (end for end in range(place + 1, len(counts)) if str(counts[end][1]) == after)
         end = next((end for end in ends if before in {str(count) for _, count, _ in counts[place:end]}), None)
         if end is None:
-            yield f"no such step in {[count for _, count, _ in counts[place:]]}: {note}"
+            yield math.inf, f"{name}: no such step in {[count for _, count, _ in counts[place:]]}: {note}"
             continue
         managers = {AUTHORS.get(manager, manager) for _, _, manager in counts[place + 1 : end + 1]}
-        if author not in managers and not (author == "another client" and len(managers) > 1):
-            yield f"by {sorted(managers)}: {note}"
+        is_right = author in managers or (author == "another client" and len(managers) > 1)
+        yield at - counts[end][0] if is_right else math.inf, f"{name}: by {sorted(managers)}: {note}"
         place = end
-    if len(notes) < LIMIT and counts[place][1] != counts[-1][1]:
-        yield f"nothing tells of {[count for _, count, _ in counts[place:]]}; told: {notes[-3:]}"
+    if len(events) < LIMIT and counts[place][1] != counts[-1][1]:
+        told = [note for _, note in events[-3:]]
+        yield math.inf, f"{name}: nothing tells of {[count for _, count, _ in counts[place:]]}; told: {told}"
+    notes, told = {note for _, note in events}, {text for _, event, text in journal.messages[name] if event == "scaled"}
+    for note in notes ^ told if len(events) < LIMIT else notes - told:
+        yield math.inf, f"{name}: an Event without a message, or the reverse: {note}"
 
 
-def untrue(journal: Journal, name: str, at: float, status: Object) -> Iterator[str]:
-    """What a status says that is not so."""
-    counts, said = journal.counts[name], {one["type"]: one for one in status["conditions"]}
-    possible = {count for moment, count, _ in counts if moment >= at - 30}
-    possible |= {count for moment, count, _ in [each for each in counts if each[0] < at - 30][-1:]}
-    if status.get("current") not in possible:
-        yield f"current {status.get('current')}, of {possible}"
-    for kind, one in said.items():
-        is_false, is_quoted = one["status"] == "False", any(each in one["message"] for each in journal.inactive[name])
-        is_lost = kind in {"Ready", "InputsFresh"} and not (is_quoted or journal.is_out(name, at))
-        if kind in NEVER or (is_false and (kind in ALWAYS_TRUE or is_lost)):
-            yield f"{one}"
-    is_long_out = any(begin + LATE_SECONDS < at < end for begin, end in journal.outages[name])
-    if is_long_out and said["Ready"]["status"] == "True":
-        yield "Ready is True without a metric"
+def said_of(journal: Journal, name: str) -> Iterator[tuple[float, str, bool, str]]:
+    """What was said of a policy's conditions: when, of which, whether it is in trouble, and the sentence."""
+    for at, status in journal.statuses[name]:
+        said = {one["type"]: one for one in status["conditions"]}
+        for kind, one in said.items():
+            yield at, kind, (one["status"] == "True") is (kind in IS_TROUBLE), one["message"]
+        if said["Ready"]["status"] == "True" and MAXIMUM not in said:
+            yield at, MAXIMUM, False, "not shown"
+    for at, one in journal.events[name]:
+        kind, _, text = one["note"].partition(": ")
+        if one["reason"] != "Scaled":  # the mode never changes here, which would be no warning
+            yield at, kind, one["type"] == "Warning" or kind == "Active", text
+    for at, event, text in journal.messages[name]:
+        if event != "scaled":
+            kind, trouble = TOLD.get(event, (event, True))
+            yield at, kind, trouble, text
+            yield at - STANDS_SECONDS + 1, kind, trouble, f"{text} (a minute before)"
+
+
+def lateness(journal: Journal, name: str, at: float, kind: str, *, trouble: bool, text: str) -> float:
+    """For how many seconds a sentence was not so any more; infinite if it never was."""
+    if kind == "Ready" and (quoted := [until for why, until in journal.inactive[name].items() if why in text]):
+        return max(0.0, at - max(quoted))
+    times = [each for each in journal.troubles[LOST if kind == "Ready" else kind, name] if each[0] <= at]
+    if trouble:
+        return min((max(0.0, at - end) for _, end in times), default=math.inf)
+    return max((at - begin for begin, end in times if at < end), default=0.0)
+
+
+def news(status: Object) -> list[Any]:
+    """The part of a status whose change may be written at once; without a sample also the sentence."""
+    conditions = [(one["type"], one["status"]) for one in status["conditions"] if one["type"] != MAXIMUM]
+    return [conditions, status.get("current"), status.get("pods"), "metrics" not in status and status["decision"]]
 
 
 def follow(cluster: ControlPlane, resource: str, saw: Callable[[Object], None]) -> None:
@@ -208,11 +241,12 @@ def follow(cluster: ControlPlane, resource: str, saw: Callable[[Object], None]) 
         version = found["metadata"]["resourceVersion"]
         while True:
             connection = http.client.HTTPSConnection(client.host, client.port, context=client.context)
-            with contextlib.suppress(OSError, http.client.HTTPException), contextlib.closing(connection):
+            with contextlib.suppress(OSError, ValueError, http.client.HTTPException), contextlib.closing(connection):
                 connection.request("GET", f"{path}?watch=1&resourceVersion={version}", headers=client.headers)
                 for change in map(json.loads, connection.getresponse()):
                     version = change["object"]["metadata"]["resourceVersion"]
-                    saw(change["object"])
+                    if change["type"] != "DELETED":  # as Events are after an hour
+                        saw(change["object"])
 
     threading.Thread(target=read, daemon=True).start()
 
@@ -249,17 +283,24 @@ def main() -> int:
         follow(cluster, "autoscaling/v2/horizontalpodautoscalers", journal.saw_hpa)
         follow(cluster, "events.k8s.io/v1/events", journal.saw_event)
         while time.time() < began + 60 * given.minutes:
-            walk.step()
-            if time.time() - drained > DRAINS_APART:
-                walk.drain()
-                drained = time.time()
+            with contextlib.suppress(ApiError, OSError):  # of a busy machine; what it did all the same is seen
+                walk.step()
+                if time.time() - drained > DRAINS_APART:
+                    drained = time.time()
+                    walk.drain()
             time.sleep(EVERY_SECONDS / given.services)
         time.sleep(2 * SETTLED_SECONDS)  # what is under way ends, and policies at rest are written once or twice
-        found = list(faults(journal, began))
+        found = list(faults(journal))
         writes = [line for line in companion.metrics().splitlines() if "companion_writes_total{" in line]
-    sizes = {name: sum(map(len, getattr(journal, name).values())) for name in ("scaled", "statuses", "counts")}
-    print(*found, *writes, dict(walk.done), sizes, f"{len(journal.messages)} messages, {len(found)} faults", sep="\n")
-    return bool(found)
+    late = sorted(one for one in found if LATE_SECONDS < one[0] < STALE_SECONDS)
+    untrue = [text for seconds, text in found if seconds >= STALE_SECONDS]
+    print(f"began at {began:.0f}", *(f"untrue: {text}" for text in untrue), sep="\n")
+    print(*(f"late {seconds:.0f} s: {text}" for seconds, text in late), *writes, dict(walk.done), sep="\n")
+    parts = ("counts", "statuses", "events", "messages")
+    print(*(f"{sum(map(len, getattr(journal, name).values()))} {name}" for name in parts), sep=", ")
+    latest = max((seconds for seconds, _ in late), default=0)
+    print(f"{len(found)} sentences: {len(untrue)} untrue, {len(late)} late, by {latest:.0f} s at most")
+    return bool(untrue)
 
 
 if __name__ == "__main__":
