@@ -14,7 +14,7 @@ from adapter.settings import Settings
 from lab.harness.objects import kubeconfig
 from tests.check.test_installation import API_SERVICES, api_service
 from tests.check.test_rights import REVIEWS, Rights
-from tests.explain.kit import answer, answered, document, items
+from tests.explain.kit import answer, items
 from tests.kube.fake import FakeApi, hang_up, status, text
 
 POLICIES = "/apis/effective-load.io/v1alpha1/watermarkpolicies"
@@ -117,15 +117,6 @@ async def test_the_first_layer_with_an_error_makes_the_rest_wait(
     assert f"  skipped  {waiting}" in found[-2]
 
 
-async def test_a_missing_role_is_the_one_cause(api: FakeApi, checked: Checked) -> None:
-    rights = Rights()
-    rights.denied = {("get", "deployments", "")}
-    api.answers |= {REVIEWS: rights.answer, HPAS: items(hpa(active="False"))}
-    (error,) = errors(await checked())
-    assert error.startswith("it may not get deployments/scale.apps; apply effective-load-scales and its binding")
-
-
-CPU = {"type": "Resource", "resource": {"name": "cpu"}}
 OLD = {"metadata": {"name": "old", "namespace": "shop"}, "spec": {"scaleTargetRef": {"name": "web"}}}
 UNREADY = policy(status="False", reason="NoDecision", message="no pod")
 CAUSES: dict[str, dict[str, Any]] = {
@@ -133,7 +124,6 @@ CAUSES: dict[str, dict[str, Any]] = {
     "there is no HPA web in namespace shop; write it with `effective-load migrate`": {HPAS: items()},
     "there is no HPA web in namespace shop, did you mean wbe?; name one of wbe": {HPAS: items(hpa("wbe"))},
     "it asks for desired_replicas of WatermarkPolicy lost": {HPAS: items(hpa(), hpa("lost", count_metric("lost")))},
-    "HPA web does not ask for desired_": {HPAS: items(hpa(metric=CPU))},
     "HPA web suppresses steps of up to 10 %": {HPAS: items(hpa(behavior={}))},
     "it does not act (FailedGetObjectMetric): no metric": {HPAS: items(hpa(active="False"))},
     "HPAs get an error instead of a count: 422 Invalid: no Deployment": {
@@ -170,22 +160,15 @@ async def test_conditions_of_the_decision_are_warnings(api: FakeApi, checked: Ch
     assert errors(found) == []
 
 
-async def test_the_list_that_the_server_decided_on_shows_pods_without_an_instance(
+async def test_what_the_clusters_settings_name_is_asked_only_where_they_are_made_for(
     api: FakeApi, checked: Checked
 ) -> None:
-    given = document()
-    given["policy"]["spec"]["registry"] = {"name": "main", "service": "web"}
-    given["instances"] = {"at": given["now"], "instances": [{"ip": "10.9.9.9", "port": 80}]}
-    named = policy()
-    named["spec"]["registry"] = {"name": "main", "service": "web"}
-    api.answers |= {DECISION: answer(answered(given)), POLICIES: items(named)}
     settings = "registries: [{name: main, type: Eureka, servers: [http://eureka]}]"
     api.answers["/api/v1/namespaces/effective-load/configmaps/effective-load-settings"] = answer(
         {"data": {"settings.yaml": settings}}
     )
-    found = await checked(None)
-    assert "0 of 10 pods match an instance" in errors(found)
-    assert "  skipped  what the cluster's settings name is asked only where they are made for" in "\n".join(found)
+    found = "\n".join(await checked(None))
+    assert "  skipped  what the cluster's settings name is asked only where they are made for" in found
 
 
 async def test_one_policy_is_checked_with_its_own_hpa_alone(api: FakeApi, checked: Checked) -> None:
@@ -195,11 +178,3 @@ async def test_one_policy_is_checked_with_its_own_hpa_alone(api: FakeApi, checke
     assert "policy shop/web" in found
     assert "policy shop/cart" not in found
     assert "there is no WatermarkPolicy absent in namespace shop" in errors(await checked(policy="shop/absent"))
-
-
-async def test_an_account_without_rights_gets_no_error(api: FakeApi, checked: Checked) -> None:
-    api.answers = {"/version": answer({"gitVersion": "v1.35.0"})}
-    api.otherwise = status(403, "Forbidden", 'User "bob" cannot list resource "pods" in API group ""')
-    found = await checked()
-    assert errors(found) == []
-    assert [line for line in found if line.startswith("  skipped")]

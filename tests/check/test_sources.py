@@ -1,13 +1,11 @@
 """Whether Prometheus servers answer, and what to do where they do not; why a pod has no registration that counts."""
 
 import time
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from adapter.commands.check.sources import address, check_prometheus, why_unmatched
 from adapter.load.pods import Container, Pod
@@ -15,31 +13,7 @@ from adapter.load.roster import Instance, Mismatch, RegistrationMatch, Roster, m
 from adapter.load.spec import Registry
 from adapter.settings import PrometheusServer
 from tests.load.kit import NOW, REGISTRY, pod
-from tests.usage import fakes
-
-
-class FakePrometheus:
-    """Answers every query with one number; `ahead` of its clock in seconds, or a `refusal`."""
-
-    def __init__(self) -> None:
-        self.ahead, self.refusal = 0.0, (200, "")
-
-    async def answer(self, _request: web.Request) -> web.StreamResponse:
-        code, text = self.refusal
-        return web.Response(status=code, text=text) if text else fakes.vector(({}, "1"), at=time.time() + self.ahead)
-
-
-@pytest.fixture
-async def prometheus() -> AsyncIterator[tuple[FakePrometheus, PrometheusServer]]:
-    fake, app = FakePrometheus(), web.Application()
-    app.router.add_route("*", "/api/v1/query", fake.answer)
-    server = TestServer(app)
-    await server.start_server()
-    yield fake, PrometheusServer(name="main", url=str(server.make_url("")).rstrip("/"), timeout_seconds=1)
-    await server.close()
-
-
-Prometheus = tuple[FakePrometheus, PrometheusServer]
+from tests.usage.fakes import FakePrometheus, always, vector
 
 
 async def asked(server: PrometheusServer) -> str:
@@ -48,23 +22,23 @@ async def asked(server: PrometheusServer) -> str:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("code", "text", "ahead", "says"),
     [
-        ({}, " answers"),
-        ({"refusal": (401, "no")}, "hold their counts; give the server username and passwordFile, or bearerTokenFile"),
-        ({"refusal": (404, "no")}, "hold their counts; url needs the path under which its API is"),
-        ({"refusal": (200, "<html>")}, "hold their counts; url leads to something else"),
-        ({"ahead": 60.0}, "error: its clock is 60 s ahead of the one here, so samples seem old or new; set both"),
+        (200, "", 0.0, " answers"),
+        (401, "no", 0.0, "hold their counts; give the server username and passwordFile, or bearerTokenFile"),
+        (404, "no", 0.0, "hold their counts; url needs the path under which its API is"),
+        (200, "<html>", 0.0, "hold their counts; url leads to something else"),
+        (200, "", 60.0, "error: its clock is 60 s ahead of the one here, so samples seem old or new; set both"),
     ],
 )
-async def test_a_prometheus_server_says_whether_it_can_be_asked(
-    prometheus: Prometheus, change: dict[str, Any], says: str
-) -> None:
-    for name, value in change.items():
-        setattr(prometheus[0], name, value)
-    found = await asked(prometheus[1])
+async def test_a_prometheus_server_says_whether_it_can_be_asked(code: int, text: str, ahead: float, says: str) -> None:
+    async with FakePrometheus() as fake:
+        fake.handler = always(
+            lambda: web.Response(status=code, text=text) if text else vector(({}, "1"), at=time.time() + ahead)
+        )
+        found = await asked(fake.settings(timeout_seconds=1))
     assert says in found
-    assert found.startswith("error" if change else "ok")
+    assert found.startswith("ok" if says == " answers" else "error")
 
 
 async def test_a_server_that_is_away_is_an_error_with_its_remedy() -> None:

@@ -151,13 +151,6 @@ def test_the_hpas_policies_limit_it(
     assert raised_to(rising(above=hpa(msgspec.structs.replace(FREE, policies=policies)), since=since)) == expected
 
 
-def test_a_missing_right_to_scale_is_shown_until_it_is_granted() -> None:
-    (write,) = fast_scale_up.plan(rising())
-    state = State().tried(write, ActionResult.REFUSED, NOW)
-    assert fast(rising(state=state)) == (False, "Forbidden")
-    assert fast(rising(state=state.tried(write, ActionResult.DONE, NOW))) == (True, "Ready")
-
-
 # --- pulled-out pods are marked to be deleted first, and only what the companion set itself is taken away again
 
 FIRST = replace(policy(cpu("1200m", "400m")), pulled_out=PulledOut(delete_first=True))
@@ -187,7 +180,6 @@ def cost(case: Context) -> tuple[bool, str] | None:
 
 
 SERVES, IS_OUT, IS_MARKED = pod("web-0"), out("web-1"), marked("web-2")
-OTHER_REPLICA_SET = pod("web-0", owner=Owner("ReplicaSet", "web-xyz"), template_hash="xyz")
 FOREIGN = (False, "ForeignCost")
 
 
@@ -227,10 +219,6 @@ def test_a_pod_that_was_pulled_out_is_marked_by_name_and_uid() -> None:
         pytest.param(
             {"mode": Mode.PAUSED}, [SERVES, IS_OUT, IS_MARKED], {"web-1": True}, (False, "Marking"),
             id="one that is paused goes on",
-        ),
-        pytest.param(
-            {}, [OTHER_REPLICA_SET, pod("web-1"), IS_MARKED], {}, (False, "SeveralReplicaSets"),
-            id="with two ReplicaSets it is not counted on",
         ),
         *(
             pytest.param({}, [SERVES, out("web-1", deletion_cost=n)], {}, FOREIGN, id=f"a foreign {n} stays")

@@ -70,10 +70,7 @@ def test_a_status_says_what_was_found_and_decided() -> None:
     assert (found["verdict"], found["current"], found["desired"]) == ("Above", 6, 8)
     assert (found["metric"], found["effective"], found["high"], found["low"]) == ("cpu", "1500m", "1200m", "400m")
     assert (found["pods"]["serving"], found["pods"]["pulledOut"]) == (5, 1)
-    assert found["metrics"][0] == {
-        "name": "cpu", "effective": "1500m", "raw": "1500m", "high": "1200m", "low": "400m",
-        "sampled": 5, "missing": 0, "windowSeconds": 15.0, "verdict": "Above", "proposal": 8,
-    }  # fmt: skip
+    assert (found["metrics"][0]["sampled"], found["metrics"][0]["windowSeconds"]) == (5, 15.0)
     assert found["decision"].startswith("asks for 8, now 6: cpu: 5 pods use 1500m on average")
     assert (found["lowerBound"], "upperBound" in found) == (8, False)
     assert found["memory"] == {"away": ["pulledOut 2026-01-01T12:00:00.000000Z uid-o"]}

@@ -149,14 +149,6 @@ def test_the_pace_of_the_way_down_is_left_to_people_unless_the_policy_has_one() 
 # --- what is left to others, and said
 
 
-def test_fields_of_other_owners_are_left_alone_and_named() -> None:
-    up = ScalingRules(tolerance=Fraction(1, 20))
-    case = context(replace(PLAIN, owners={"scaleUp.tolerance": ("flux",)}, scale_up=up))
-    assert "tolerance" not in wired(case)["scaleUp"]
-    assert finding(case).reason == "WiringConflict"
-    assert "flux owns behavior.scaleUp.tolerance of HPA web" in finding(case).message
-
-
 def test_a_client_that_undoes_the_wiring_is_named_and_not_fought_for_an_hour() -> None:
     assert bodies(undone(5)) == bodies(undone(3599)) == []
     found = finding(undone(5))

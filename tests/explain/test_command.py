@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from adapter.cli import FAILED, INVALID, NO_DECISION, OK, main
-from adapter.commands.decide.reader import decision_json, read_document
 from adapter.telemetry import logs
 from tests.explain.kit import answer, answered, document, hpa_object, items
 from tests.kube.fake import FakeApi, status
@@ -131,14 +130,6 @@ async def test_no_python_error_reaches_a_person(run: Run, path: str, given: Any)
     assert "WatermarkPolicy shop/web" in run.out
     for word in ("Error", "Expected", "object is not", "Object", "None", "Traceback"):
         assert word not in run.out + run.err
-
-
-async def test_what_is_saved_decides_the_same(run: Run, tmp_path: Path) -> None:
-    file = tmp_path / "saved.json"
-    assert await run("web", "--save", str(file)) == OK
-    assert decision_json(read_document(file.read_text()))["served"] == "12"
-    assert await run("web", "--save", "-") == OK
-    assert decision_json(read_document(run.out))["served"] == "12"
 
 
 @pytest.mark.parametrize(

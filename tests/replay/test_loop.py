@@ -1,6 +1,5 @@
 """The closed loop: what a service does with the counts of an autoscaler, and what the autoscaler sees of it."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -76,12 +75,6 @@ def test_one_missing_tick_is_bridged_at_any_step() -> None:
     assert run(Fixed(), ticks).summary.unknown_seconds == 0
 
 
-def test_policy_follows_a_rise_exactly_and_a_fall_to_the_low_watermark() -> None:
-    found = run(PolicyAutoscaler(policy()), list(phases((8, 600), (16, 900), (4, 1800))))
-    assert max(change.after for change in found.changes) == 16
-    assert found.summary.replicas.final == 6
-
-
 AUTOSCALERS: dict[str, Callable[[], Autoscaler]] = {
     "policy": lambda: PolicyAutoscaler(policy(), stock(most=30)),
     "policy with a cooldown that deletes pulled-out pods first": lambda: PolicyAutoscaler(
@@ -118,19 +111,6 @@ def test_load_of_whole_pods_asks_for_no_pod_more() -> None:
     for load in (7, 14, 21, 24):
         found = run(PolicyAutoscaler(policy()), list(phases((5, 600), (load, 900))))
         assert found.summary.replicas.most == max(10, load)
-
-
-def test_policy_of_a_migrated_hpa_rises_as_its_original_and_falls_in_fewer_steps() -> None:
-    """After each step down it keeps the count until samples began later, and the HPA's window remembers that count."""
-    ticks = [Tick(START + 15 * index, {"cpu": cores(9 + 5 * math.sin(index / 100))}) for index in range(960)]
-    metric = {"name": "cpu", "resource": {"name": "cpu"}, "target": "700m"}
-    migrated = policy(metrics=[metric], strategy="Ratio", tolerance="10%")
-    ours, original = run(PolicyAutoscaler(migrated), ticks), run(HpaAutoscaler(stock("700m")), ticks)
-    rises, falls = ([[one for one in each.changes if (one.after > one.before) == up] for each in (ours, original)]
-                    for up in (True, False))  # fmt: skip
-    assert rises[0] == rises[1] != []
-    assert len(falls[0]) < len(falls[1])
-    assert original.summary.pod_hours <= ours.summary.pod_hours <= 1.01 * original.summary.pod_hours
 
 
 def test_flap_is_a_change_turned_back_within_ten_minutes() -> None:
