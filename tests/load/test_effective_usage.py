@@ -6,8 +6,6 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.assessment import HeldBy, MetricAssessment
-from adapter.load.memory import LastSample, MetricMemory
-from adapter.load.pod_samples import MetricReader, PodSample, source_of
 from adapter.load.pods import Container, Pod
 from adapter.load.quantity import NANO
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples, time_text
@@ -17,33 +15,13 @@ from tests.load.kit import NOW, assess_and_decide, cpu, nano, pod, policy, queue
 RPS = Metric(name="rps", query=Query(name="requests"), high=Fraction(100 * NANO), low=Fraction(40 * NANO))
 
 
-def memory_of(of: Capacity | None = Capacity.LIMIT, containers: tuple[str, ...] = (), **changes: object) -> Metric:
-    """Memory as a share of its limit: high 80 %, low 50 %."""
-    base = Metric(
-        name="memory",
-        resource="memory",
-        containers=containers,
-        relative_to=of,
-        high=Fraction(8, 10) * NANO,
-        low=Fraction(5, 10) * NANO,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
-
-
 def container(name: str, *, running: bool | None = True, **limits: str) -> Container:
     return Container(name, limits={resource: nano(limit) for resource, limit in limits.items()}, running=running)
 
 
-def sample(metric: Metric, one: Pod, samples: Samples, remembered: dict[str, LastSample], now: float) -> PodSample:
-    memory = MetricMemory(last={one.uid: remembered[metric.name]} if metric.name in remembered else {})
-    return MetricReader(metric, source_of(metric, samples), now, memory).sample(
-        one, max(one.started_at or 0.0, one.ready_since)
-    )
-
-
 def missing(one: Pod, samples: Samples, metric: Metric | None = None) -> str:
     """Why the pod has no usage; empty where it has."""
-    found = sample(metric or cpu(), one, samples, {}, NOW)
+    (found,) = measured(metric or cpu(), [one], samples).samples
     assert (found.usage is None) == bool(found.missing)
     return found.missing
 
@@ -53,8 +31,7 @@ def measured(metric: Metric, pods: list[Pod], samples: Samples, **changes: objec
     return assessment.metrics[0]
 
 
-APP = cpu(resource="cpu", containers=("app",))
-NGINX = cpu(resource="cpu", containers=("nginx",))
+NGINX = cpu(containers=("nginx",))
 TWO = (container("app"), container("sidecar"))
 
 
@@ -78,7 +55,7 @@ class TestSamples:
         assert missing(one, used, metric) == f"container {lacking} has no cpu sample"
 
 
-PLAIN = memory_of(None, high=Fraction(NANO))
+PLAIN = cpu("1", name="memory", resource="memory")
 EARLIER = "its last sample is from before it came into service"
 
 
@@ -137,7 +114,6 @@ class TestLastSamples:
             memory = assessment.memory
             answers.append((decision.desired, decision.held_by))
         assert answers == [(10, HeldBy.MISSING)] * 4
-        assert memory.metric("cpu").last["uid-hot"] == LastSample(NOW - 10, nano("20"))
 
 
 def test_a_query_by_name_prefix_brings_pods_of_others_which_are_dropped() -> None:
@@ -153,7 +129,8 @@ class TestCapacity:
         pods = [pod(f"web-{i}", limits={"memory": limit}) for i, limit in enumerate(("2Gi", "4Gi"))]
         bare = pod("web-2")
         samples = usage({"web-0": "1Gi", "web-1": "2Gi", "web-2": "3Gi"}, resource="memory")
-        found = measured(memory_of(), [*pods, bare], samples)
+        share = cpu("800m", "500m", resource="memory", relative_to=Capacity.LIMIT)
+        found = measured(share, [*pods, bare], samples)
         assert (found.n, found.missing, found.usage) == (2, 1, Fraction(NANO, 2))
         assert found.samples[2].missing == "container app has no memory limit"
 
