@@ -34,30 +34,19 @@ CPU_AVERAGE = resource(averageValue="500m")
 BY_POD = (rules(rule(**{"as": "rps"})), hpa(pods_metric("rps")))
 
 ALL = ("hpa", "hpa by pod", "keda", "wpa")
+SAME = ("hpa", "mode", "hpaConfiguration", "step", "registry", "delay", "schedules", "fallback", "replicaMultiple")
+SAME += ("convergeTowards", "fastScaleUp", "notify", "algorithm")
+OF_WPA = {"hpa": "same", "hpa by pod": "same", "keda": "same", "wpa": "written"}
 DEFAULTS: dict[str, dict[str, str]] = {
     # What each source has: `written`, `same` (the default does what the original does), or words of its note.
-    "hpa": dict.fromkeys(ALL, "same"),
-    "mode": dict.fromkeys(ALL, "same"),
-    "hpaConfiguration": dict.fromkeys(ALL, "same"),
-    "strategy": {"hpa": "written", "hpa by pod": "written", "keda": "written", "wpa": "same"},
-    "step": dict.fromkeys(ALL, "same"),
-    "algorithm": dict.fromkeys(ALL, "same"),
-    "tolerance": dict.fromkeys(ALL, "written"),
-    "metrics": dict.fromkeys(ALL, "written"),
-    "registry": dict.fromkeys(ALL, "same"),
+    **dict.fromkeys(SAME, dict.fromkeys(ALL, "same")),
+    **dict.fromkeys(("tolerance", "metrics"), dict.fromkeys(ALL, "written")),
+    **dict.fromkeys(("velocity", "cooldown"), OF_WPA),
     "pulledOut": dict.fromkeys(ALL, "pulledOut.replace"),
-    "velocity": {"hpa": "same", "hpa by pod": "same", "keda": "same", "wpa": "written"},
-    "delay": dict.fromkeys(ALL, "same"),
-    "cooldown": {"hpa": "same", "hpa by pod": "same", "keda": "same", "wpa": "written"},
-    "schedules": dict.fromkeys(ALL, "same"),
-    "fallback": dict.fromkeys(ALL, "same"),
     "minServingPercent": dict.fromkeys(ALL, "minServingPercent"),
+    "strategy": {"hpa": "written", "hpa by pod": "written", "keda": "written", "wpa": "same"},
     "acceptZeroUsage": {"hpa": "acceptZeroUsage", "hpa by pod": "written", "keda": "same", "wpa": "written"},
     "saturationFactor": {"hpa": "written", "hpa by pod": "same", "keda": "same", "wpa": "written"},
-    "replicaMultiple": dict.fromkeys(ALL, "same"),
-    "convergeTowards": dict.fromkeys(ALL, "same"),
-    "fastScaleUp": dict.fromkeys(ALL, "same"),
-    "notify": dict.fromkeys(ALL, "same"),
 }
 ORIGINALS: dict[str, tuple[Object, ...]] = {
     "hpa": (hpa(CPU_AVERAGE),),

@@ -66,6 +66,8 @@ EXPECTED: dict[str, dict[str, float]] = {
 
 async def samples(metrics: Metrics) -> list[Sample]:
     text = (await metrics.exposition()).decode()
+    types = [line for line in text.splitlines() if line.startswith("# TYPE ")]
+    assert len(types) == len(set(types)), "a family is written once for all policies"
     return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
 
@@ -108,16 +110,6 @@ async def test_a_registrys_service_becomes_its_series() -> None:
     }
     labels = next(s.labels for s in found if s.name == "effective_load_registry_instances_age_seconds")
     assert labels == {"registry": "nacos", "registry_namespace": "prod", "group": "BLUE", "service": "web"}
-
-
-async def test_each_family_is_written_once_for_all_policies() -> None:
-    rows = [PolicyRow(namespace="a", policy=f"p{i}", desired=i, current=i) for i in range(50)]
-    metrics = Metrics(lambda: rows)
-    text = (await metrics.exposition()).decode()
-    types = [line for line in text.splitlines() if line.startswith("# TYPE ")]
-    assert len(types) == len(set(types))
-    assert of(await samples(metrics), "desired_replicas") == {"": 49}
-    assert text.count("effective_load_policy_desired_replicas{") == 50
 
 
 def test_modes_and_verdicts_are_those_of_the_load_package() -> None:
