@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from adapter.policy.schema import is_former
+from adapter.policy.documents import is_former
 
 ROOT = Path(__file__).parents[1]
 CRD = ROOT / "manifests" / "crd" / "watermarkpolicies.yaml"
@@ -56,7 +56,7 @@ def policy() -> str:
 
 
 def spec_schema() -> str:
-    """The schema of a spec for `adapter.policy.schema`; descriptions only of required fields, whose absence is told."""
+    """The schema of a spec for `adapter.policy.documents`; descriptions only of required fields, whose absence is told."""
     (version,) = yaml.safe_load(CRD.read_text(encoding="utf-8"))["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return json.dumps(_pruned(schema, is_required=False), indent=1) + "\n"

@@ -14,7 +14,7 @@ from adapter.load.quantity import NANO, percent_text
 from adapter.load.spec import Mode
 from adapter.policy.behavior import DISABLED
 from adapter.policy.conditions import Reason
-from adapter.policy.hpa import Hpa, MetricTargetType
+from adapter.policy.hpa import Hpa
 
 RAISE_SCALE = "RaiseScale"
 
@@ -63,7 +63,7 @@ def condition(context: Context) -> Condition | None:
 def _obstacle(hpa: Hpa, policy: str) -> tuple[Reason, str] | None:
     """What in the HPA's spec forbids a raise: reason and message; None if nothing does."""
     up = hpa.scale_up
-    if (MetricTargetType.AVERAGE_VALUE, NANO) not in [(one.target, one.aim) for one in hpa.asking(policy)]:
+    if ("AverageValue", NANO) not in [(one.target, one.aim) for one in hpa.asks_for(policy)]:
         return "NotFollowed", f'HPA {hpa.name} does not take desired_replicas with averageValue "1"'
     if up.select == DISABLED:
         return "ScaleUpDisabled", f"HPA {hpa.name} has scaleUp.selectPolicy Disabled"

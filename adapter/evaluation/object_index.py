@@ -1,7 +1,7 @@
 """Index of the watched objects; maps a change to the policies it affects. No I/O; one event loop, so no locks."""
 
 import functools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -13,12 +13,12 @@ from adapter.load.spec import Policy
 from adapter.policy.documents import Metadata
 from adapter.policy.hpa import CrossVersionReference, Hpa
 from adapter.policy.linking import (
-    MAX_POLICIES_PER_TARGET,
     Link,
     Links,
     Neighbours,
     TargetRef,
     discard,
+    is_faulty,
     owns_its_pods,
 )
 from adapter.policy.watermark_policy import parse_policy
@@ -148,7 +148,7 @@ class ObjectIndex:
             self._relink(hpa.namespace, policies)
             return
         # HPAs change with every scaling; their links do not.
-        for name in policies if not policies or not links.is_refused(policies[0]) else ():
+        for name in policies:
             self._mark(Key(hpa.namespace, name))
 
     def pod_changed(self, old: Pod | None, new: Pod | None) -> None:
@@ -174,14 +174,14 @@ class ObjectIndex:
 
     def target_changed(self, ref: TargetRef) -> None:
         """A scale target was added, changed or deleted."""
-        for key in self._rivals(ref, MAX_POLICIES_PER_TARGET):
+        for key in self._rivals(ref):
             self._mark(key)
 
-    def _rivals(self, ref: TargetRef, at_most: int) -> list[Key]:
-        """The policies of a target; none if they are more than `at_most`."""
+    def _rivals(self, ref: TargetRef) -> list[Key]:
+        """The policies of a target."""
         namespace, *target = ref
         names = self._links.get(namespace, _NO_LINKS).policies_of_target(CrossVersionReference(*target))
-        return [Key(namespace, name) for name in names] if len(names) <= at_most else []
+        return [Key(namespace, name) for name in names]
 
     def target(self, key: Key) -> TargetRef | None:
         """The target of a policy, None where it has no HPA."""
@@ -240,18 +240,13 @@ class ObjectIndex:
         return [link for key in keys if (link := self.link(key)) is not None]
 
     def _relink(self, namespace: str, names: Iterable[str]) -> None:
-        """Link policies again, and mark them with the policies that share, or shared, their targets.
-
-        Policies of a target that had too many and has too many do not differ.
-        """
-        moved: Counter[TargetRef] = Counter()
+        """Link policies again, and mark them with the policies that share, or shared, their targets."""
+        moved: set[TargetRef] = set()
         for key in [Key(namespace, name) for name in names]:
             moved.update(need.item for need in self._file(key) if isinstance(need.item, TargetRef))
             self._mark(key)
-        for ref, count in moved.items():
-            for rival in self._rivals(ref, MAX_POLICIES_PER_TARGET + count):
-                self._file(rival)
-                self._mark(rival)
+        for rival in [key for ref in moved for key in self._rivals(ref)]:
+            self._mark(rival)
         if not self._links[namespace]:
             del self._links[namespace]
         self._on_links()
@@ -278,7 +273,7 @@ class ObjectIndex:
         if link is None:
             return
         yield Need("target", link.ref)
-        if not self._links[key.namespace].is_refused(key.name):
+        if not is_faulty(link.hpa):
             yield Need("workload", Key(link.ref.namespace, link.ref.name))
             if not owns_its_pods(link.ref.kind):
                 yield Need("any pod", link.ref.namespace)

@@ -8,7 +8,7 @@ from adapter.hpa.behavior import DEFAULT_DOWN, DEFAULT_UP, History, rules
 from adapter.hpa.calculator import CalculationError, Calculator, Proposal, Tolerances
 from adapter.hpa.pods import CpuRules, ModelPod, ModelSample, milli
 from adapter.load.quantity import approximate_float
-from adapter.policy.hpa import Hpa, HpaMetric, MetricSourceType, MetricTargetType
+from adapter.policy.hpa import Hpa, HpaMetric
 
 _LARGEST = 2**63 - 1
 Values = Sequence[int] | Mapping[str, ModelSample] | str
@@ -126,7 +126,7 @@ class Controller:
         return Sync(replicas=count, recommendation=desired, reason=reason, limit=limited.limit, proposals=proposals)
 
     def _speaks_at_zero(self) -> bool:
-        return any(metric.kind in {MetricSourceType.OBJECT, MetricSourceType.EXTERNAL} for metric in self._hpa.metrics)
+        return any(metric.kind in {"Object", "External"} for metric in self._hpa.metrics)
 
     def _recommended(self, replicas: int, proposals: Proposals) -> tuple[int, str] | None:
         """The largest proposal, and its metric.
@@ -138,7 +138,7 @@ class Controller:
         for metric, proposal in zip(self._hpa.metrics, proposals, strict=True):
             # A 0 is replaced by whatever comes next, a negative number included, as in the controller.
             if isinstance(proposal, Proposal) and (largest == 0 or proposal.replicas > largest):
-                largest, winner = proposal.replicas, f"{metric.kind.value} metric {metric.name}"
+                largest, winner = proposal.replicas, f"{metric.kind} metric {metric.name}"
         if failed and (failed == len(proposals) or largest < replicas):
             return None
         return max(0, largest), winner
@@ -159,21 +159,21 @@ def _calculated(calculator: Calculator, metric: HpaMetric, answer: Values, repli
         raise CalculationError(answer)
     if metric.aim is None:
         raise CalculationError("the metric has no target")
-    by_percent = metric.target is MetricTargetType.UTILIZATION
+    by_percent = metric.target == "Utilization"
     target = metric.aim if by_percent else milli(metric.aim)
     if isinstance(answer, Mapping):
         if not answer:
             raise CalculationError("no metrics returned")
         if by_percent:
             return calculator.utilization(replicas, target, answer, metric.name, metric.container)
-        resource = "" if metric.kind is MetricSourceType.PODS else metric.name
+        resource = "" if metric.kind == "Pods" else metric.name
         return calculator.average(replicas, target, answer, resource)
     if not answer:
         raise CalculationError("no metrics returned from external metrics API")
-    if metric.kind is not MetricSourceType.EXTERNAL and len(answer) != 1:
+    if metric.kind != "External" and len(answer) != 1:
         raise CalculationError(f"returned {len(answer)} results when we asked for exactly one")
-    if metric.target is MetricTargetType.AVERAGE_VALUE:
+    if metric.target == "AverageValue":
         # The controller takes a negative sum for an overflow, and so for the largest number.
-        overflows = metric.kind is MetricSourceType.EXTERNAL and sum(answer) < 0
+        overflows = metric.kind == "External" and sum(answer) < 0
         return calculator.share(status, target, [_LARGEST] if overflows else answer)
     return calculator.value(replicas, target, answer)

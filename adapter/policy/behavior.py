@@ -1,6 +1,6 @@
 """An HPA's `behavior`: the fields that a policy needs in it, and the HPA that follows a policy. Pure."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import Any, NamedTuple
 
@@ -8,17 +8,17 @@ import msgspec
 
 from adapter.load.spec import Bounds, Policy
 from adapter.policy.hpa import DESIRED_REPLICAS, DIRECTIONS, CrossVersionReference, Hpa, ScalingPolicy, ScalingRules
-from adapter.policy.watermark_policy import API_VERSION, KIND
+from adapter.policy.watermark_policy import API_VERSION, KIND, Object
 
 PERIOD = 1
 """Seconds: shorter than any sync of the HPA, so that every sync has the full limit."""
 LOOSE = 15
 """Seconds: scaling policies of others with a period of at most this renew with each sync of the HPA."""
 MAX, DISABLED = "Max", "Disabled"
-_PERCENT = "Percent"
+Objects = Iterable[Object]
 Behavior = dict[str, dict[str, Any]]
 """`behavior` as an HPA has it, by direction."""
-SHIPPED_PACE = ScalingRules(stabilization=120, policies=(ScalingPolicy(_PERCENT, 10, 60),))
+SHIPPED_PACE = ScalingRules(stabilization=120, policies=(ScalingPolicy("Percent", 10, 60),))
 """The pace downwards that docs, examples and `migrate` recommend."""
 
 
@@ -39,7 +39,7 @@ def required_behavior(policy: Policy, hpa: Hpa, *, tolerance: bool) -> Iterator[
         limits = _limits(policy, hpa.bounds.maximum, direction)
         if tolerance:
             yield BehaviorField(f"{direction}.tolerance", "0", rules.tolerance == Fraction(0))
-        yield BehaviorField(f"{direction}.policies", policies_json(limits), rules.policies == limits)
+        yield BehaviorField(f"{direction}.policies", msgspec.to_builtins([*limits]), rules.policies == limits)
         # The API server defaults selectPolicy to Max.
         yield BehaviorField(f"{direction}.selectPolicy", MAX, rules.select == MAX)
 
@@ -68,52 +68,33 @@ def _limits(policy: Policy, maximum: int, direction: str) -> tuple[ScalingPolicy
     is_up, at_once = direction == DIRECTIONS[0], [1]
     percent = policy.velocity.up if is_up else policy.velocity.down
     if percent is None:
-        return (ScalingPolicy("Pods", maximum, PERIOD) if is_up else ScalingPolicy(_PERCENT, 100, PERIOD),)
+        return (ScalingPolicy("Pods", maximum, PERIOD) if is_up else ScalingPolicy("Percent", 100, PERIOD),)
     if is_up:
         at_once += [schedule.minimum for schedule in policy.schedules if schedule.minimum is not None]
         at_once += [policy.fallback.replicas] if policy.fallback else []
     pods = ScalingPolicy("Pods", max(at_once), PERIOD)
-    return (pods, ScalingPolicy(_PERCENT, percent, PERIOD)) if percent else (pods,)
-
-
-def policies_json(policies: Iterable[ScalingPolicy]) -> list[dict[str, Any]]:
-    """Scaling policies as an HPA has them."""
-    return [msgspec.to_builtins(one) for one in policies]
+    return (pods, ScalingPolicy("Percent", percent, PERIOD)) if percent else (pods,)
 
 
 def count_metric(policy: str) -> dict[str, Any]:
     """The metric by which an HPA asks a policy for the replica count: value / pods × pods is the count itself."""
+    described = {"apiVersion": API_VERSION, "kind": KIND, "name": policy}
+    target = {"type": "AverageValue", "averageValue": "1"}
     return {
         "type": "Object",
-        "object": {
-            "describedObject": {"apiVersion": API_VERSION, "kind": KIND, "name": policy},
-            "metric": {"name": DESIRED_REPLICAS},
-            "target": {"type": "AverageValue", "averageValue": "1"},
-        },
+        "object": {"describedObject": described, "metric": {"name": DESIRED_REPLICAS}, "target": target},
     }
 
 
 def hpa_manifest(
-    metadata: Mapping[str, Any],
-    policy: str,
-    target: CrossVersionReference,
-    bounds: Bounds,
-    behavior: Mapping[str, Any],
-    kept: Iterable[Mapping[str, Any]] = (),
+    metadata: Object, policy: str, target: CrossVersionReference, bounds: Bounds, behavior: Object, kept: Objects = ()
 ) -> dict[str, Any]:
     """The HPA that takes its count from a policy, within these bounds; `kept` are metrics beside the policy's."""
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": dict(metadata),
-        "spec": {
-            "scaleTargetRef": {"apiVersion": target.api_version, "kind": target.kind, "name": target.name},
-            "minReplicas": bounds.minimum,
-            "maxReplicas": bounds.maximum,
-            "behavior": dict(behavior),
-            "metrics": [count_metric(policy), *kept],
-        },
-    }
+    reference = {"apiVersion": target.api_version, "kind": target.kind, "name": target.name}
+    spec = {"scaleTargetRef": reference, "minReplicas": bounds.minimum, "maxReplicas": bounds.maximum}
+    spec |= {"behavior": dict(behavior), "metrics": [count_metric(policy), *kept]}
+    named = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": dict(metadata)}
+    return {**named, "spec": spec}
 
 
 def following_behavior(policy: Policy, maximum: int, down: ScalingRules | None = None) -> Behavior:
@@ -126,6 +107,6 @@ def following_behavior(policy: Policy, maximum: int, down: ScalingRules | None =
     for direction, pace in zip(DIRECTIONS, (None, down), strict=True):
         limits = pace.policies if pace and policy.velocity.down is None else _limits(policy, maximum, direction)
         window = (pace and pace.stabilization) or 0
-        rules = {"stabilizationWindowSeconds": window, "tolerance": "0", "policies": policies_json(limits)}
+        rules = {"stabilizationWindowSeconds": window, "tolerance": "0", "policies": msgspec.to_builtins([*limits])}
         behavior[direction] = {**rules, "selectPolicy": MAX}
     return behavior

@@ -5,23 +5,17 @@ from enum import StrEnum
 from typing import Literal, NamedTuple
 
 Reason = Literal[
-    # Accepted, Ready and Active; those of Ready are reasons of the served error too.
-    "Valid", "Refused",
-    "Decided", "NoDecision", "NotAssessed", "NotFound", "Conflict", "Invalid", "ServiceUnavailable", "WatchSilent",
-    "HPAInactive",
-    "Deciding", "NotDeciding", "HPAMissing", "Observed", "Paused", "Held",
-    # InputsFresh, RegistryDataValid, VersionsConsistent and NotificationRoutesResolved
+    "Valid", "Refused", "Decided", "NoDecision", "NotAssessed", "NotFound", "Conflict", "Invalid", "ServiceUnavailable",
+    "WatchSilent", "HPAInactive", "Deciding", "NotDeciding", "HPAMissing", "Observed", "Paused", "Held",
     "SamplesFresh", "InputsMissing", "RegistryAnswers", "RegistryDataInvalid", "NoRegistry",
     "OneVersion", "RollingOut", "VersionMismatch", "Known", "UnknownRoute",
-    # FastScaleUp and DeletionCostApplied
     "Forbidden", "SwitchedOff", "Ready", "NotFollowed", "ScaleUpDisabled", "ScaleUpStabilized",
     "Marked", "Marking", "NoDeployment", "ForeignCost", "SeveralReplicaSets",
-    # HPAConformant
     "Conformant", "OnlyObserved", "PolicyConflict", "SharedTarget", "AmbiguousSelector", "StuckAtZero", "NotWired",
     "Resting", "AverageValue", "ReadOnlyMetric", "StockMetric", "Tolerance", "NoStabilization", "WaitsTwice",
     "WatermarksTooClose", "Total", "WiringOff", "WiringRefused", "WiringUndone", "WiringConflict",
 ]  # fmt: skip
-"""Why a condition has its status, in one word."""
+"""Why a condition has its status, in one word, by condition. Those of Ready are reasons of the served error too."""
 
 
 class ConditionType(StrEnum):
@@ -67,9 +61,5 @@ FOUND: Mapping[ConditionType, Healthy | None] = {
 
 Those without a `Healthy` are shown only while they are True, which is trouble, and their reason is their name.
 """
-TROUBLE_WHILE_TRUE = {
-    ConditionType.MASS_PULL_OUT,
-    ConditionType.AT_MAXIMUM,
-    *(type_ for type_, healthy in FOUND.items() if healthy is None),
-}
+TROUBLE_WHILE_TRUE = {ConditionType.MASS_PULL_OUT, ConditionType.AT_MAXIMUM, *(one for one in FOUND if not FOUND[one])}
 """Of all others False is trouble."""

@@ -9,14 +9,13 @@ from adapter.load.quantity import NANO, nano_text, percent_text
 from adapter.load.spec import Algorithm, Mode, Policy, Strategy
 from adapter.policy.behavior import DISABLED
 from adapter.policy.conditions import Reason
-from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, MetricSourceType, MetricTargetType
+from adapter.policy.hpa import DESIRED_REPLICAS, Hpa
 from adapter.policy.linking import Neighbours
 
 READ_ONLY = ("effective_pods", "pulled_out_pods")
 READ_ONLY_PREFIXES = ("effective_", "raw_")
 DEFAULT_WINDOW = 300
 """The HPA's default stabilization window for scaling down, in seconds."""
-_STOCK = (MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE)
 
 
 class Flaw(NamedTuple):
@@ -54,8 +53,8 @@ def _refusals(wiring: Wiring) -> Iterator[Flaw]:
     if others := wiring.neighbours.hpas:
         message = f"{target} is scaled by other HPAs as well ({others}); HPAs that select the same pods do not act"
         yield Flaw("SharedTarget", message)
-    if hpa.ambiguous:
-        yield Flaw("AmbiguousSelector", f"HPA {hpa.name} does not act: {hpa.ambiguous}")
+    if hpa.scaling_active is not None and hpa.scaling_active.reason == "AmbiguousSelector":
+        yield Flaw("AmbiguousSelector", f"HPA {hpa.name} does not act: {hpa.scaling_active.message}")
     if hpa.bounds.minimum == 0 and hpa.scale_up.policies and all(p.kind == "Percent" for p in hpa.scale_up.policies):
         message = "minReplicas 0 and only Percent policies in scaleUp: any percentage of 0 is 0; add a Pods policy"
         yield Flaw("StuckAtZero", f"HPA {hpa.name} has {message}")
@@ -76,17 +75,16 @@ def _connection(wiring: Wiring) -> Iterator[Flaw]:
         )
         yield Flaw("Resting", f"{message} raise; to scale by the policy, set mode: Active")
     for metric in hpa.desired_metrics:
-        if (metric.target, metric.aim) != (MetricTargetType.AVERAGE_VALUE, NANO):
+        if (metric.target, metric.aim) != ("AverageValue", NANO):
             written = metric.target is not None and metric.aim is not None
             given = f"not {metric.target} {nano_text(metric.aim or 0)}" if written else "but gives no target"
             yield Flaw("AverageValue", f'{name} must ask for {DESIRED_REPLICAS} with averageValue "1", {given}')
     for metric in hpa.metrics:
         is_read_only = metric.name in READ_ONLY or metric.name.startswith(READ_ONLY_PREFIXES)
-        is_ours = metric.names(policy.name) or metric.describes(hpa.target)
-        if is_read_only and is_ours and metric.kind not in {MetricSourceType.PODS, *_STOCK}:
+        if is_read_only and (metric.names(policy.name) or metric.describes(hpa.target)):
             message = f"{name} scales on {metric.name}, which is for reading only; use {DESIRED_REPLICAS} instead"
             yield Flaw("ReadOnlyMetric", message)
-        if metric.kind in _STOCK and asked:
+        if metric.kind in {"Resource", "ContainerResource"} and asked:
             message = f"{name} scales on {metric.name} of all running pods as well: the larger count wins, so that"
             yield Flaw("StockMetric", f"{message} metric can only add pods")
 

@@ -4,9 +4,8 @@ import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from fractions import Fraction
-from typing import Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -17,15 +16,12 @@ from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.decoding import Decoder
 
 S = TypeVar("S")
-
 DESIRED_REPLICAS = "desired_replicas"
 """The metric whose value is the replica count."""
 POLICY_LABEL = "policy"
 """The label of an External metric's selector that names the policy."""
-
 DEFAULT_TOLERANCE = Fraction(1, 10)
 """The controller's own tolerance, for HPAs that set none."""
-
 FIELD_MANAGER = "effective-load-companion"
 """The companion's own field manager."""
 DIRECTIONS = ("scaleUp", "scaleDown")
@@ -33,25 +29,11 @@ DIRECTIONS = ("scaleUp", "scaleDown")
 _LIST = msgspec.Meta(max_length=200)
 """Metrics, conditions and scaling policies that are read; more would hold the event loop."""
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
-_Positive = Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
 
-
-class MetricSourceType(StrEnum):
-    """Where a metric comes from."""
-
-    OBJECT = "Object"
-    PODS = "Pods"
-    EXTERNAL = "External"
-    RESOURCE = "Resource"
-    CONTAINER_RESOURCE = "ContainerResource"
-
-
-class MetricTargetType(StrEnum):
-    """What of a metric is compared with its target."""
-
-    VALUE = "Value"
-    AVERAGE_VALUE = "AverageValue"
-    UTILIZATION = "Utilization"
+MetricSourceType = Literal["Object", "Pods", "External", "Resource", "ContainerResource"]
+MetricTargetType = Literal["Value", "AverageValue", "Utilization"]
+SOURCES: Mapping[str, str] = {kind: f"{kind[0].lower()}{kind[1:]}" for kind in get_args(MetricSourceType)}
+"""The field of a metric of each type that has the rest of it."""
 
 
 class CrossVersionReference(NamedTuple):
@@ -89,7 +71,7 @@ class HpaMetric:
 
     def names(self, policy: str) -> bool:
         """Whether it is a metric of that policy by name: as an Object metric, or by label."""
-        if self.kind is MetricSourceType.EXTERNAL:
+        if self.kind == "External":
             return self.match_labels.get(POLICY_LABEL) == policy
         return self.describes(CrossVersionReference(API_VERSION, KIND, policy))
 
@@ -126,14 +108,10 @@ class ScalingActive(msgspec.Struct, frozen=True):
     type: str = "ScalingActive"
 
 
-_PAUSED = "ScalingDisabled"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hpa:
     """An HPA. `scaling_active`: its condition of that type; None before its first sync.
 
-    `ambiguous` is the message of its AmbiguousSelector condition: other HPAs select the same pods. Empty otherwise.
     `has_behavior`: whether `spec.behavior` exists; without it the controller limits the pace in another way.
     `last_step`: the count that its last sync found, and the one that it set (equal where it set none); None before.
     `owners`: the managers of behavior's fields by name (`scaleUp.tolerance`, …) other than the companion, and
@@ -152,7 +130,6 @@ class Hpa:
     scaling_active: ScalingActive | None = None
     owners: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     last_writer: str = ""
-    ambiguous: str = ""
     has_behavior: bool = False
     last_step: tuple[int, int] | None = None
 
@@ -165,7 +142,7 @@ class Hpa:
     def inactive(self) -> str:
         """Why it does not act, in its own words; empty where it does, has not synced yet, or its target is at 0."""
         condition = self.scaling_active
-        if condition is None or condition.status != "False" or condition.reason == _PAUSED:
+        if condition is None or condition.status != "False" or condition.reason == "ScalingDisabled":
             return ""
         return f"it does not act ({condition.reason}): {condition.message}"
 
@@ -179,17 +156,13 @@ class Hpa:
         """Whether it sets a tolerance of its own, in either direction."""
         return not (self.scale_up.tolerance is None and self.scale_down.tolerance is None)
 
-    def asking(self, policy: str) -> tuple[HpaMetric, ...]:
+    def asks_for(self, policy: str) -> tuple[HpaMetric, ...]:
         """The metrics that ask that policy for the replica count, by the policy's name or by the scale target."""
         return tuple(one for one in self.desired_metrics if one.names(policy) or one.describes(self.target))
 
-    def asks_for(self, policy: str) -> bool:
-        """Whether it takes its replica count from that policy."""
-        return bool(self.asking(policy))
-
     def depends_on(self, policy: str) -> bool:
         """Whether any of its metrics is of that policy, under a misspelt name too."""
-        return self.asks_for(policy) or any(metric.names(policy) for metric in self.metrics)
+        return bool(self.asks_for(policy)) or any(metric.names(policy) for metric in self.metrics)
 
 
 def parse_hpa(document: Mapping[str, Any], tolerance: Fraction = Fraction(0)) -> Hpa:
@@ -217,9 +190,8 @@ def decode_hpa(body: bytes | msgspec.Raw, tolerance: Fraction = Fraction(0)) -> 
 
 def _hpa(read: "_Object[Any]", spec: "_Spec", tolerance: Fraction) -> Hpa:
     metadata, status, behavior = read.metadata, read.status, spec.behavior or _Behavior()
-    up, down = (
-        tolerance if one.tolerance is None else one.tolerance for one in (behavior.scale_up, behavior.scale_down)
-    )
+    up, down = behavior.scale_up, behavior.scale_down
+    ratios = [tolerance if one.tolerance is None else one.tolerance for one in (up, down)]
     metrics = tuple(metric.read for metric in spec.metrics)
     follows = any(metric.name == DESIRED_REPLICAS for metric in metrics)
     last_scale, after = status.last_scale_time, status.desired_replicas
@@ -234,44 +206,38 @@ def _hpa(read: "_Object[Any]", spec: "_Spec", tolerance: Fraction) -> Hpa:
             minimum=spec.min_replicas,
             maximum=spec.max_replicas,
             last_scale=None if last_scale is None else last_scale.timestamp(),
-            tolerance=HpaTolerance(up, down) if follows and (up or down) else None,
+            tolerance=HpaTolerance(*ratios) if follows and any(ratios) else None,
         ),
         metrics=metrics,
-        scale_up=behavior.scale_up,
-        scale_down=behavior.scale_down,
+        scale_up=up,
+        scale_down=down,
         scaling_active=next((one for one in status.conditions or () if one.type == "ScalingActive"), None),
         owners=owners,
         last_writer=last_writer,
-        ambiguous=next((one.message for one in status.conditions or () if one.reason == "AmbiguousSelector"), ""),
         has_behavior=spec.behavior is not None,
         last_step=None if after is None else (status.current_replicas, after),
     )
 
 
-def _managers(entries: Iterable["_ManagedFields"]) -> tuple[dict[str, tuple[str, ...]], str]:
+def _managers(entries: Iterable[Mapping[str, Any]]) -> tuple[dict[str, tuple[str, ...]], str]:
     """The owners of behavior's fields, and the last writer of the spec."""
     owners: dict[str, tuple[str, ...]] = {}
     last = ("", "")
     for one in entries:
-        spec, manager = mapping_at(one.fields_v1, "f:spec"), one.manager or "unknown"
-        if not spec or one.subresource or manager == FIELD_MANAGER:
+        spec, manager = mapping_at(one, "fieldsV1", "f:spec"), str(one.get("manager") or "unknown")
+        if not spec or one.get("subresource") or manager == FIELD_MANAGER:
             continue
         for direction in DIRECTIONS:
             for name in mapping_at(spec, "f:behavior", f"f:{direction}"):
                 key = f"{direction}.{name.removeprefix('f:')}"
                 owners[key] = (*owners.get(key, ()), manager)
-        last = max((one.time, manager), last, key=lambda each: each[0])
+        last = max((str(one.get("time") or ""), manager), last, key=lambda each: each[0])
     return owners, last[1]
 
 
 def _reference(written: Mapping[str, Any]) -> CrossVersionReference:
     """A reference in any form: `linking.reference_faults` judges it, so that the policy can report the fault."""
     return CrossVersionReference(*(str(written.get(key) or "") for key in ("apiVersion", "kind", "name")))
-
-
-def _key(name: str) -> str:
-    """The field of the API with the value of this name: `averageValue` of `AverageValue`."""
-    return f"{name[0].lower()}{name[1:]}"
 
 
 def _hook(kind: type, written: object) -> object:
@@ -283,38 +249,34 @@ class _Metric:
     """A metric as autoscaling/v2 has it. Raises ValueError with what is wrong."""
 
     def __init__(self, written: object) -> None:
-        kind = MetricSourceType(str(mapping_at({"": written}, "").get("type")))
-        key = _key(kind)
+        kind: Any = mapping_at({"": written}, "").get("type")
+        if (key := SOURCES.get(str(kind))) is None:
+            raise ValueError(f"{kind!r} is not a type of metric; write one of {', '.join(SOURCES)}")
         source, target = mapping_at(written, key), mapping_at(written, key, "target")
         name = source.get("name") or mapping_at(source, "metric").get("name")
         if not name:
             raise ValueError(f"{key} needs the name of the metric")
-        of = MetricTargetType(target["type"]) if "type" in target else None
-        is_percent = of is MetricTargetType.UTILIZATION
-        aim = target.get("averageUtilization" if is_percent else _key(of)) if of else None
+        of = target.get("type")
+        aim = next((value for name, value in target.items() if name != "type"), None)
         self.read = HpaMetric(
             kind=kind,
             name=str(name),
-            described=_reference(mapping_at(source, "describedObject")) if kind is MetricSourceType.OBJECT else None,
+            described=_reference(mapping_at(source, "describedObject")) if kind == "Object" else None,
             match_labels=mapping_at(source, "metric", "selector", "matchLabels"),
             target=of,
-            aim=None if aim is None else int(aim) if is_percent else parse_nano(str(aim)),
+            aim=None if aim is None else int(aim) if of == "Utilization" else parse_nano(str(aim)),
             container=str(source.get("container", "")),
         )
 
 
-class _Part(msgspec.Struct, rename="camel", frozen=True):
-    """A part of an HPA as the API has it."""
-
-
-class _Behavior(_Part, frozen=True):
+class _Behavior(msgspec.Struct, frozen=True, rename="camel"):
     scale_up: ScalingRules = ScalingRules()
     scale_down: ScalingRules = ScalingRules()
 
 
-class _Spec(_Part, frozen=True):
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     scale_target_ref: dict[str, Any]
-    max_replicas: _Positive
+    max_replicas: Annotated[int, msgspec.Meta(ge=1, lt=2**31)]
     min_replicas: _Count = 1
     behavior: _Behavior | None = None
     metrics: Annotated[tuple[_Metric, ...], _LIST] = ()
@@ -324,26 +286,19 @@ class _Spec(_Part, frozen=True):
             raise ValueError(f"minReplicas {self.min_replicas} must be at most maxReplicas {self.max_replicas}")
 
 
-class _Status(_Part, frozen=True):
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
     last_scale_time: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     current_replicas: _Count = 0
     desired_replicas: _Count | None = None
     conditions: Annotated[tuple[ScalingActive, ...], _LIST] | None = None
 
 
-class _ManagedFields(_Part, frozen=True):
-    manager: str = ""
-    subresource: str = ""
-    time: str = ""
-    fields_v1: dict[str, Any] = {}
-
-
 class _Metadata(Metadata, frozen=True, rename="camel"):
     resource_version: str = ""
-    managed_fields: tuple[_ManagedFields, ...] = ()
+    managed_fields: tuple[dict[str, Any], ...] = ()
 
 
-class _Object(_Part, Generic[S], frozen=True):
+class _Object(msgspec.Struct, Generic[S], frozen=True):
     metadata: _Metadata
     spec: S
     status: _Status = _Status()

@@ -1,10 +1,12 @@
 """A registry's list of instances as JSON, as a document for `decide` has it. Times are RFC 3339."""
 
-from collections.abc import Callable
-
 import msgspec
 
 from adapter.load.roster import Instance, Roster
+
+
+class Time(float):
+    """Seconds since the epoch, in JSON as RFC 3339: who converts reads them in a `dec_hook`."""
 
 
 class _Instance(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
@@ -18,26 +20,21 @@ class _Instance(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     pod_uid: str = ""
     pod_name: str = ""
     pod_namespace: str = ""
-    registered_at: str | None = None
+    registered_at: Time | None = None
     metadata: dict[str, str] = {}
 
 
 class InstanceList(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
     """The list of one service at `at`. Fields have the meaning of `Roster`."""
 
-    at: str
+    at: Time
     valid: bool = True
     protected: bool = False
     error: str | None = None
     absence_counts: bool = True
     instances: list[_Instance] = []
 
-    def roster(self, time: Callable[..., float]) -> Roster:
-        """The list with its times in seconds; `time` reads one, from its text and its path."""
-        instances = []
-        for index, one in enumerate(self.instances):
-            fields, written = msgspec.structs.asdict(one), one.registered_at
-            at = None if written is None else time(written, "instances", index, "registeredAt")
-            instances.append(Instance(**fields | {"registered_at": at}))
-        fields = msgspec.structs.asdict(self) | {"at": time(self.at, "at"), "instances": tuple(instances)}
-        return Roster(**fields)
+    def roster(self) -> Roster:
+        """The list as the arithmetic takes it."""
+        instances = tuple(Instance(**msgspec.structs.asdict(one)) for one in self.instances)
+        return Roster(**msgspec.structs.asdict(self) | {"instances": instances})

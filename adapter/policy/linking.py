@@ -8,7 +8,7 @@ Kubernetes checks the parts of a reference as path segments only, so it admits `
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Target
@@ -16,18 +16,11 @@ from adapter.policy.documents import MAX_NAME_LENGTH
 from adapter.policy.hpa import CrossVersionReference, Hpa
 from adapter.runtime.faults import Fault, first_names
 
-K = TypeVar("K")
-V = TypeVar("V")
-
-MAX_POLICIES_PER_TARGET = 20
-"""The policies of a target with more are refused without names, and follow no pods: their cost stays bounded."""
 NAMED_NEIGHBOURS = 5
 MAX_SELECTOR_REQUIREMENTS = 32
 """Every assessment tests every pod against each requirement of its target's selector. Workloads have a handful."""
 
-NO_SCALE = (
-    "has no usable scale: the paths of its scale subresource lead nowhere, or its selector is not a label selector"
-)
+NO_SCALE = "has no usable scale: its scale subresource leads nowhere, or its selector is not a label selector"
 """What is wrong with a target, after its kind and name."""
 
 _SUBDOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
@@ -109,7 +102,7 @@ class Links:
     def policies_of_target(self, target: CrossVersionReference) -> Collection[str]:
         """The policies whose HPAs scale a target, in whatever version they name it; without those of faulty HPAs."""
         hpas = [self.hpas[name] for name in self._hpas_of_target.get(target.identity, ())]
-        return [policy for hpa in hpas if not _is_faulty(hpa) for policy in self.policies_of_hpa(hpa.name)]
+        return [policy for hpa in hpas if not is_faulty(hpa) for policy in self.policies_of_hpa(hpa.name)]
 
     def link(self, name: str) -> Link | None:
         """The policy's link; None where the policy is not valid or its HPA does not exist."""
@@ -118,27 +111,17 @@ class Links:
         return None if policy is None or hpa is None else Link(policy, hpa)
 
     def neighbours(self, name: str) -> Neighbours:
-        """The neighbours of a policy; empty where it has no link."""
+        """The neighbours of a policy; empty where it has no link. Policies of a faulty reference share only its HPA."""
         link = self.link(name)
         if link is None:
             return Neighbours()
-        hpas = _others(self._hpas_of_target[link.hpa.target.identity], link.hpa.name)
-        crowd = f"more than {MAX_POLICIES_PER_TARGET}" if len(self._rivals(link)) > MAX_POLICIES_PER_TARGET else ""
-        return Neighbours(hpas, crowd or _others(self._rivals(link), name))
-
-    def is_refused(self, name: str) -> bool:
-        """Whether no pod and no sample matters to a policy: too many have its target, or that is no reference."""
-        link = self.link(name)
-        return link is not None and (_is_faulty(link.hpa) or len(self._rivals(link)) > MAX_POLICIES_PER_TARGET)
-
-    def _rivals(self, link: Link) -> Collection[str]:
-        """The policies of the link's target, this one among them; of a faulty reference only those of the same HPA."""
-        if _is_faulty(link.hpa):
-            return self.policies_of_hpa(link.hpa.name)
-        return self.policies_of_target(link.hpa.target)
+        hpas = self._hpas_of_target[link.hpa.target.identity]
+        of_hpa = self.policies_of_hpa(link.hpa.name)
+        rivals = of_hpa if is_faulty(link.hpa) else self.policies_of_target(link.hpa.target)
+        return Neighbours(_others(hpas, link.hpa.name), _others(rivals, name))
 
 
-def _is_faulty(hpa: Hpa) -> bool:
+def is_faulty(hpa: Hpa) -> bool:
     """Policies of an HPA with a faulty reference are refused for that, and take nothing from others."""
     return any(reference_faults(*hpa.target))
 
@@ -148,7 +131,7 @@ def _others(names: Collection[str], own: str) -> str:
     return first_names(sorted(name for name in names if name != own), NAMED_NEIGHBOURS)
 
 
-def discard(index: dict[K, set[V]], key: K, value: V) -> None:
+def discard(index: dict[Any, set[Any]], key: object, value: object) -> None:
     """Remove a value from an index of sets, and its key with the last value."""
     values = index.get(key, set())
     values.discard(value)
@@ -158,13 +141,11 @@ def discard(index: dict[K, set[V]], key: K, value: V) -> None:
 
 def selector_fault(requirements: Sized) -> str:
     """Why the selector of a target's scale, of these requirements, does not identify pods; empty where it does."""
-    count = len(requirements)
-    if not count:
+    if not requirements:
         return "its scale has no selector, so its pods cannot be identified"
-    if count > MAX_SELECTOR_REQUIREMENTS:
-        most = f"at most {MAX_SELECTOR_REQUIREMENTS} are read"
-        return f"its selector has {count} requirements; {most}, so select the pods by fewer"
-    return ""
+    count, most = len(requirements), f"at most {MAX_SELECTOR_REQUIREMENTS} are read"
+    is_long = count > MAX_SELECTOR_REQUIREMENTS
+    return f"its selector has {count} requirements; {most}, so select the pods by fewer" if is_long else ""
 
 
 def target_pods(

@@ -47,14 +47,10 @@ class StatusMemory:
         for pod in pods:
             if (away := self.away.get(_short(pod.uid))) is not None:
                 state, since = away
-                is_out = state is PodState.PULLED_OUT
+                is_out = state is PodState.PULLED_OUT  # then it is registered, so that its absence stays confirmed
+                absent = max(since, pod.ready_since) if is_out else None
                 found[pod.uid] = PodMemory(
-                    state,
-                    since,
-                    registered=is_out,  # so its absence stays confirmed
-                    absent_since=max(since, pod.ready_since) if is_out else None,
-                    was_out=is_out,
-                    turned_at=since,
+                    state, since, registered=is_out, absent_since=absent, was_out=is_out, turned_at=since
                 )
         return Memory(pods=found, error_since=self.error_since)
 

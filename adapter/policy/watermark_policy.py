@@ -1,7 +1,7 @@
 """Reads a WatermarkPolicy object into the `Policy` that the arithmetic takes.
 
-Types, bounds, defaults and messages are the CRD's own (`adapter.policy.schema`). RULES has the conditions that the CRD
-has in CEL; tests compare both.
+Types, bounds, defaults and messages are the CRD's own (`adapter.policy.documents`). RULES has the conditions that the
+CRD has in CEL; tests compare both.
 """
 
 import math
@@ -18,8 +18,7 @@ from cronsim import CronSim, CronSimError
 from adapter.load.quantity import NANO, QuantityError, parse_quantity
 from adapter.load.spec import Algorithm, Policy, Strategy
 from adapter.load.states import KUBERNETES
-from adapter.policy.documents import Metadata, PolicyError, mapping_at, type_fault, without_nulls
-from adapter.policy.schema import SPEC, Rules, conform
+from adapter.policy.documents import SPEC, Metadata, PolicyError, Rules, conform, mapping_at, type_fault, without_nulls
 from adapter.runtime.faults import Fault
 from adapter.runtime.times import parse_time
 
@@ -29,7 +28,6 @@ KIND = "WatermarkPolicy"
 HOLD_UNTIL = f"{GROUP}/hold-until"
 """The annotation that holds a policy until a time."""
 
-MOST_REPLICAS = 2**31 - 1
 _LONGEST_LABEL = 63
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"(?!pods$)[a-z0-9]([-a-z0-9_]*[a-z0-9])?", re.ASCII)
@@ -65,11 +63,8 @@ def parse_policy(document: Object) -> Policy:
     """Read a policy, with every default filled in. Raises PolicyError with every fault."""
     faults = list[Fault]()
     given = _metadata(document, faults)
-    spec: dict[str, Any] = {}
-    if document.get("spec") is None:
-        faults.append(Fault("spec", None, "Required value: write the policy's spec"))
-    else:
-        spec = conform(SPEC, document["spec"], "spec", RULES, faults) or {}
+    written = document.get("spec")
+    spec = conform(SPEC, {} if written is None else written, "spec", RULES, faults) or {}
     faults = faults or [*_wrong_times(spec)]
     if faults:
         raise PolicyError(faults, f"policy {given['namespace']}/{given['name']}".rstrip("/"))
@@ -90,10 +85,8 @@ def parse_policy(document: Object) -> Policy:
 
 def _metadata(document: Object, faults: list[Fault]) -> dict[str, Any]:
     """The part of a policy that its metadata gives."""
-    known = ", ".join(_OF_KEYS)
-    faults += [
-        Fault(str(key), document[key], f"unknown field; known are {known}") for key in document if key not in _OF_KEYS
-    ]
+    advice = f"unknown field; known are {', '.join(_OF_KEYS)}"
+    faults += [Fault(str(key), value, advice) for key, value in document.items() if key not in _OF_KEYS]
     for key, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
         if document.get(key, expected) not in ("", None, expected):
             faults.append(Fault(key, document[key], f"must be {expected}"))
@@ -139,17 +132,12 @@ def _attributes(value: Any) -> Any:
     return {names[key]: _attributes(item) for key, item in value.items()}
 
 
-def _number(value: Any) -> Fraction:
-    """An amount exactly, a percentage as a ratio: the number that the CRD's rules compute. Raises QuantityError."""
-    return parse_quantity(str(value).replace("%", "e-2"))
-
-
-def _is_from(least: float, value: Any, most: float = math.inf) -> bool:
-    """Whether an amount is a quantity from `least` to `most`."""
+def _number(value: Any) -> Fraction | float:
+    """An amount exactly, a percentage as a ratio: the number that the CRD's rules compute. NaN if it is no quantity."""
     try:
-        return least <= _number(value) <= most
+        return parse_quantity(str(value).replace("%", "e-2"))
     except QuantityError:
-        return False
+        return math.nan
 
 
 def _marks(metric: Object) -> dict[str, Any]:
@@ -207,17 +195,15 @@ def _is_cron(cron: str) -> bool:
 
 RULES: Rules = {
     "spec": _of_spec,
-    "spec.tolerance": lambda amount: (_is_from(0, amount) and _number(amount) < 1,),
-    "spec.saturationFactor": lambda amount: (_is_from(1, amount, 10),),
+    "spec.tolerance": lambda amount: (0 <= _number(amount) < 1,),
+    "spec.saturationFactor": lambda amount: (1 <= _number(amount) <= 10,),
     "spec.metrics[]": _of_metric,
     "spec.metrics[].name": lambda name: (_NAME.fullmatch(name) is not None,),
     "spec.metrics[].query": lambda query: (
         ("name" in query) != ("promQL" in query) == ("server" in query),
         ("relativeTo" in query) == ("resource" in query) and ("containers" not in query or "relativeTo" in query),
     ),
-    **dict.fromkeys(
-        (f"spec.metrics[].{key}" for key in _MARKS), lambda mark: (_is_from(0, mark, 2**60) and _number(mark) > 0,)
-    ),
+    **dict.fromkeys((f"spec.metrics[].{key}" for key in _MARKS), lambda mark: (0 < _number(mark) <= 2**60,)),
     "spec.registry": lambda registry: (
         "service" in registry
         if registry["name"] != KUBERNETES
@@ -225,7 +211,7 @@ RULES: Rules = {
     ),
     "spec.schedules[]": lambda schedule: (
         not schedule.keys().isdisjoint({"minReplicas", "maxReplicas"}),
-        schedule.get("minReplicas", 0) <= schedule.get("maxReplicas", MOST_REPLICAS),
+        schedule.get("minReplicas", 0) <= schedule.get("maxReplicas", math.inf),
     ),
     "spec.schedules[].cron": lambda cron: (_is_cron(cron),),
 }

@@ -24,7 +24,7 @@ ROUTE = NotificationRoute(name="oncall", urls=("json://localhost",), default=Tru
 NOTIFYING = CompanionSettings(notifications=Notifications(routes=(ROUTE,)))
 """Settings with somebody who listens."""
 DESIRED = hpas.HpaMetric(
-    kind=hpas.MetricSourceType.OBJECT, name="desired_replicas", target=hpas.MetricTargetType.AVERAGE_VALUE, aim=NANO,
+    kind="Object", name="desired_replicas", target="AverageValue", aim=NANO,
     described=hpas.CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web"),
 )  # fmt: skip
 """The metric of an HPA that follows the policy."""

@@ -31,9 +31,9 @@ def seen(found: Condition | None) -> tuple[bool, str] | None:
 
 PATH = "/apis/apps/v1/namespaces/shop/deployments/web/scale"
 FAST = policy(cpu("1200m", "400m"), fast_scale_up=True)
-EXTERNAL = replace(DESIRED, kind=hpas.MetricSourceType.EXTERNAL, described=None, match_labels={"policy": "web"})
+EXTERNAL = replace(DESIRED, kind="External", described=None, match_labels={"policy": "web"})
 OTHER = hpas.CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "other")
-CPU = hpas.HpaMetric(kind=hpas.MetricSourceType.RESOURCE, name="cpu", target=hpas.MetricTargetType.UTILIZATION, aim=70)
+CPU = hpas.HpaMetric(kind="Resource", name="cpu", target="Utilization", aim=70)
 LONG_AGO = NOW - 3600.0
 
 
@@ -118,7 +118,7 @@ def test_a_count_is_raised_where_the_hpa_will_agree(changes: dict[str, Any], exp
                 "another policy's count": replace(DESIRED, described=OTHER),
                 "another policy's External metric": replace(EXTERNAL, match_labels={"policy": "other"}),
                 "another metric of the policy": replace(DESIRED, name="effective_cpu"),
-                "the count as a Value": replace(DESIRED, target=hpas.MetricTargetType.VALUE),
+                "the count as a Value": replace(DESIRED, target="Value"),
                 "the pods' cpu": CPU,
             }.items()
         ),

@@ -11,7 +11,7 @@ from adapter.load.pods import Owner, Pod
 from adapter.load.roster import Roster
 from adapter.load.samples import QuerySamples, ResourceSamples
 from adapter.load.spec import Bounds, Query, Scale, Target
-from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, MetricSourceType
+from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric
 from adapter.policy.linking import TargetRef
 from adapter.registries.source import ServiceKey
 from adapter.snapshot import Key
@@ -39,7 +39,7 @@ def hpa(name: str = "web", target: str = "web", kind: str = "Deployment", *metri
 
 def pods_metric(name: str, aim: int) -> HpaMetric:
     """An HPA's Pods metric."""
-    return HpaMetric(kind=MetricSourceType.PODS, name=name, aim=aim)
+    return HpaMetric(kind="Pods", name=name, aim=aim)
 
 
 def web_pods(count: int, target: str = "web") -> list[Pod]:

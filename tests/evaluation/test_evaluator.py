@@ -14,7 +14,7 @@ from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Query, Registry
 from adapter.policy.conformance import Wiring
-from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, MetricSourceType, MetricTargetType, ScalingActive
+from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, ScalingActive
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.snapshot import Key, PolicyView, Snapshot
 from adapter.telemetry.series import PolicyRow
@@ -23,10 +23,10 @@ from tests.load.kit import NOW, cpu
 
 ASKS = (
     HpaMetric(
-        kind=MetricSourceType.OBJECT,
+        kind="Object",
         name="desired_replicas",
         described=CrossVersionReference(API_VERSION, KIND, "web"),
-        target=MetricTargetType.AVERAGE_VALUE,
+        target="AverageValue",
         aim=NANO,
     ),
 )

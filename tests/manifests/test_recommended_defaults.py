@@ -6,11 +6,12 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from adapter.load.spec import Policy, Strategy
-from adapter.policy.behavior import SHIPPED_PACE, policies_json
+from adapter.policy.behavior import SHIPPED_PACE
 from adapter.policy.watermark_policy import KIND, parse_policy
 
 ROOT = Path(__file__).parents[2]
@@ -55,7 +56,7 @@ def test_watermarks_and_the_pace_down_are_those_that_are_recommended(file: Path)
         if one.get("kind") == "HorizontalPodAutoscaler" and one["metadata"]["name"] in followed:
             down = one["spec"]["behavior"]["scaleDown"]
             assert down["stabilizationWindowSeconds"] == SHIPPED_PACE.stabilization
-            assert down["policies"] == policies_json(SHIPPED_PACE.policies)
+            assert down["policies"] == msgspec.to_builtins([*SHIPPED_PACE.policies])
 
 
 def test_policies_and_hpas_are_found_at_all() -> None:

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from adapter.commands.migrate.read import NoteKind
-from adapter.policy.schema import is_former
+from adapter.policy.documents import is_former
 from adapter.policy.watermark_policy import parse_policy
 from tests.manifests.rendering import MANIFESTS
 from tests.migrate.kit import (

@@ -13,8 +13,7 @@ from adapter.policy.hpa import (
     CrossVersionReference,
     Hpa,
     HpaMetric,
-    MetricSourceType,
-    MetricTargetType,
+    ScalingActive,
     ScalingPolicy,
     ScalingRules,
 )
@@ -24,10 +23,10 @@ from tests.load.kit import cpu, policy
 DEPLOYMENT = CrossVersionReference("apps/v1", "Deployment", "web")
 POLICY = CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
 DESIRED = HpaMetric(
-    kind=MetricSourceType.OBJECT,
+    kind="Object",
     name="desired_replicas",
     described=POLICY,
-    target=MetricTargetType.AVERAGE_VALUE,
+    target="AverageValue",
     aim=NANO,
 )
 EXACT = ScalingRules(tolerance=Fraction(0))
@@ -70,12 +69,13 @@ def reasons(wiring: Wiring) -> list[str]:
 
 
 def external(labels: dict[str, str]) -> HpaMetric:
-    return replace(DESIRED, kind=MetricSourceType.EXTERNAL, described=None, match_labels=labels)
+    return replace(DESIRED, kind="External", described=None, match_labels=labels)
 
 
-STOCK = HpaMetric(kind=MetricSourceType.RESOURCE, name="cpu", target=MetricTargetType.UTILIZATION, aim=80)
+STOCK = HpaMetric(kind="Resource", name="cpu", target="Utilization", aim=80)
 OTHER = replace(DESIRED, described=POLICY._replace(name="shop"))
 PERCENT = ScalingPolicy("Percent", 100, 15)
+AMBIGUOUS = ScalingActive("False", "AmbiguousSelector", "pods by selector a=b are controlled by many")
 FROM_ZERO = on(bounds=Bounds(minimum=0, maximum=9))
 TOLERANT = replace(WELL, hpa=COARSE)
 CASES: list[tuple[str, Wiring, str]] = [
@@ -85,7 +85,7 @@ CASES: list[tuple[str, Wiring, str]] = [
     ("StuckAtZero", on(FROM_ZERO, scale_up=exact(policies=(PERCENT,))), "add a Pods policy"),
     ("ScaleUpDisabled", on(scale_up=exact(select="Disabled")), "does not scale up at all"),
     ("SharedTarget", beside(hpas="spare, web-2"), "(spare, web-2)"),
-    ("AmbiguousSelector", on(ambiguous="pods by selector a=b are controlled by many"), "a=b"),
+    ("AmbiguousSelector", on(scaling_active=AMBIGUOUS), "a=b"),
     ("PolicyConflict", beside(policies="old"), "(old)"),
     ("NoStabilization", on(scale_down=exact(stabilization=0)), "every dip"),
     ("WaitsTwice", by(cooldown=Seconds(down=60)), "cooldown (60 s)"),
@@ -107,7 +107,7 @@ def test_each_flaw_has_a_sentence(reason: str, wiring: Wiring, text: str) -> Non
     assert text in flaw.message
 
 
-PODS = HpaMetric(kind=MetricSourceType.PODS, name="effective_cpu", target=MetricTargetType.AVERAGE_VALUE, aim=NANO)
+PODS = HpaMetric(kind="Pods", name="effective_cpu", target="AverageValue", aim=NANO)
 UNSAID: dict[str, Wiring] = {
     "nothing is wrong": WELL,
     "the count of an external metric": on(metrics=(external({"policy": "web"}),)),

@@ -15,8 +15,6 @@ from adapter.policy.hpa import (
     CrossVersionReference,
     Hpa,
     HpaMetric,
-    MetricSourceType,
-    MetricTargetType,
     ScalingPolicy,
     decode_hpa,
     parse_hpa,
@@ -126,11 +124,10 @@ def test_all_types_of_metrics_are_read() -> None:
     labels = external({"a": "b"}, "y")
     read = parse_hpa(hpa(value, labels, {"type": "ContainerResource", "containerResource": container})).metrics
     reference = CrossVersionReference("apps/v1", "Deployment", "checkout")
-    kinds, targets = MetricSourceType, MetricTargetType
     assert read == (
-        HpaMetric(kind=kinds.OBJECT, name="x", described=reference, target=targets.VALUE, aim=3 * NANO),
-        HpaMetric(kind=kinds.EXTERNAL, name="y", match_labels={"a": "b"}, target=targets.AVERAGE_VALUE, aim=NANO),
-        HpaMetric(kind=kinds.CONTAINER_RESOURCE, name="memory", target=targets.UTILIZATION, aim=70, container="app"),
+        HpaMetric(kind="Object", name="x", described=reference, target="Value", aim=3 * NANO),
+        HpaMetric(kind="External", name="y", match_labels={"a": "b"}, target="AverageValue", aim=NANO),
+        HpaMetric(kind="ContainerResource", name="memory", target="Utilization", aim=70, container="app"),
     )
 
 

@@ -9,7 +9,6 @@ from adapter.load.pods import Owner
 from adapter.load.spec import Target
 from adapter.policy.hpa import CrossVersionReference
 from adapter.policy.linking import (
-    MAX_POLICIES_PER_TARGET,
     MAX_SELECTOR_REQUIREMENTS,
     Links,
     Neighbours,
@@ -71,13 +70,10 @@ class TestLinks:
         assert made.neighbours("web") == Neighbours(hpas="odd", policies="third")
         assert made.neighbours("odd") == Neighbours(hpas="web", policies="later")
 
-    def test_more_than_twenty_policies_of_a_target_are_all_refused_and_no_longer_named(self) -> None:
-        made = links(**{f"p{number}": "web" for number in range(MAX_POLICIES_PER_TARGET)})
+    def test_of_many_neighbours_the_first_are_named_and_the_others_counted(self) -> None:
+        made = links(**{f"p{number}": "web" for number in range(8)})
         made.put_hpa("web", hpa())
-        assert not made.is_refused("p0")
-        made.put_policy("more", policy(name="more", hpa="web"))
-        assert made.is_refused("p0")
-        assert made.neighbours("p0") == Neighbours(policies="more than 20")
+        assert made.neighbours("p0") == Neighbours(policies="p1, p2, p3, p4, p5 and 2 more")
 
     def test_policies_and_hpas_of_one_target_are_neighbours_until_they_are_removed(self) -> None:
         made = links(web="web", other="web", spare="spare", distant="distant")

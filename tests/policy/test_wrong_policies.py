@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapter.policy.documents import PolicyError
-from adapter.policy.schema import SPEC
+from adapter.policy.documents import SPEC, PolicyError
 from adapter.policy.watermark_policy import parse_policy
 from tests.policy.conftest import PolicyApi
 from tests.policy.wrong import CPU, WRONG, policy

@@ -11,7 +11,7 @@ from adapter.load.pods import Pod
 from adapter.load.spec import Policy, Query
 from adapter.policy.conditions import Reason
 from adapter.policy.conformance import READ_ONLY, READ_ONLY_PREFIXES, Wiring, flaws
-from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, Hpa, HpaMetric, MetricSourceType
+from adapter.policy.hpa import DESIRED_REPLICAS, POLICY_LABEL, Hpa, HpaMetric
 from adapter.policy.linking import Links, reference_faults
 from adapter.policy.watermark_policy import GROUP, KIND
 from adapter.registries.service_allowlist import ServiceAllowlist
@@ -191,7 +191,7 @@ def _named_policy(metric: HpaMetric) -> str:
     if metric.described is not None:
         return metric.described.name if (metric.described.group, metric.described.kind) == (GROUP, KIND) else ""
     is_ours = metric.name in {DESIRED_REPLICAS, *READ_ONLY} or metric.name.startswith(READ_ONLY_PREFIXES)
-    is_external = metric.kind is MetricSourceType.EXTERNAL and is_ours
+    is_external = metric.kind == "External" and is_ours
     return str(metric.match_labels.get(POLICY_LABEL, "")) if is_external else ""
 
 

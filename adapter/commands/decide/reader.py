@@ -28,14 +28,14 @@ from adapter.load.samples import UNCOUNTED, PodUsage, Point, QuerySamples, Resou
 from adapter.load.spec import Query, Scale, Target
 from adapter.policy.documents import type_fault
 from adapter.policy.hpa import parse_hpa
-from adapter.policy.instance_json import InstanceList
+from adapter.policy.instance_json import InstanceList, Time
 from adapter.policy.linking import target_pods
 from adapter.policy.status_memory import from_status
 from adapter.policy.watermark_policy import parse_policy
 from adapter.registries.kubernetes import Endpoints, listing
 from adapter.runtime import document_text
 from adapter.runtime.decoding import Decoder
-from adapter.runtime.faults import Fault, FaultyDocument, closest, path_of
+from adapter.runtime.faults import Fault, FaultyDocument, closest
 from adapter.runtime.times import parse_time
 from adapter.usage.promql import PromqlError, QueryInputs, parse_inputs
 from adapter.usage.resource_metrics import decode_usage
@@ -66,28 +66,24 @@ def decision_json(case: DecisionCase) -> dict[str, Any]:
 # --- values ---
 
 
-class _Time(float):
-    """Epoch seconds, written as RFC 3339."""
-
-
 class _Number(int):
     """Nano-units, written as a quantity."""
 
 
-def _time(value: object, *at: str | int) -> float:
-    """A time in seconds; `at` is its place in what is read."""
+def _time(value: object) -> float:
+    """A time in seconds."""
     seconds = parse_time(value)
     if seconds is None or not 0 <= seconds < _LATEST:
         advice = "must be a time from 1970 to the year 9000 with its offset, such as 2026-01-01T12:00:00Z"
-        raise DocumentError([Fault(path_of(at), value, advice)])
+        raise DocumentError([Fault("", value, advice)])
     return seconds
 
 
 def _hook(kind: type, value: object) -> Any:
     """A time, or a quantity; NaN and infinity, which are no samples, become -1."""
     try:
-        if kind is _Time:
-            return _Time(_time(value))
+        if kind is Time:
+            return Time(_time(value))
         return _Number(-1 if str(value).lower().lstrip("+-.") in {"nan", "inf"} else parse_number(str(value)))
     except DocumentError as error:
         raise ValueError(str(error)) from error
@@ -154,7 +150,7 @@ class _Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True, kw_on
 
 class _Point(_Section):
     value: _Number
-    at: _Time | None = None
+    at: Time | None = None
     count: _Count | None = None
 
 
@@ -170,7 +166,7 @@ class _Source(_Section):
 
 
 class _Query(_Source):
-    at: _Time | None = None
+    at: Time | None = None
     pods: dict[str, _Point] | None = None
     total: _Point | None = None
     counts: dict[str, _Count] = {}
@@ -189,7 +185,7 @@ _SINGLE: Mapping[str, Callable[[Any], Any]] = {
     "hpa": parse_hpa,
     "scale": _watched(_scale),
     "target": _convert(dict[str, Any]),
-    "instances": lambda value: _convert(InstanceList)(value).roster(_time),
+    "instances": lambda value: _convert(InstanceList)(value).roster(),
     "memory": _memory,
     "usageSource": _convert(_Source),
     "assessed": _convert(_Assessed),

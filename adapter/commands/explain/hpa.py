@@ -36,7 +36,7 @@ def will_do(explained: Explained) -> Iterator[str]:
     tolerances = tuple(
         explained.tolerance if one.tolerance is None else one.tolerance for one in (hpa.scale_up, hpa.scale_down)
     )
-    is_ours = hpa.asks_for(explained.name)
+    is_ours = bool(hpa.asks_for(explained.name))
     if is_ours:
         yield _next_sync(explained, hpa, answer, tolerances)
     else:
@@ -60,7 +60,7 @@ def _next_sync(explained: Explained, hpa: Hpa, answer: Answer, tolerances: tuple
         return f"it keeps {current}: the metric has an error instead of a value"
     bare = replace(
         hpa,
-        metrics=hpa.asking(explained.name)[:1],
+        metrics=hpa.asks_for(explained.name)[:1],
         scale_up=msgspec.structs.replace(hpa.scale_up, tolerance=tolerances[0], stabilization=0),
         scale_down=msgspec.structs.replace(hpa.scale_down, tolerance=tolerances[1], stabilization=0),
     )

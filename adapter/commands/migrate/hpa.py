@@ -8,13 +8,12 @@ from typing import Any
 from adapter.commands.migrate.prometheus_adapter import AdapterRules, ServedMetric, candidates
 from adapter.commands.migrate.queries import missing_answers, placeholder
 from adapter.commands.migrate.read import Draft, Fields, Goal, NoteKind, Refusal, quantity, read_draft
-from adapter.policy.hpa import DEFAULT_TOLERANCE, MetricSourceType
+from adapter.policy.hpa import DEFAULT_TOLERANCE, SOURCES
 
 API_GROUP = "autoscaling"
 KIND = "HorizontalPodAutoscaler"
 UNKNOWN_URL = "http://write-here-the-address-of-prometheus:9090"
 """Stands for a Prometheus that the original does not name."""
-_SOURCES: dict[str, str] = {kind.value: kind[0].lower() + kind[1:] for kind in MetricSourceType}
 _OF_V2 = {"autoscaling.alpha.kubernetes.io/metrics", "autoscaling.alpha.kubernetes.io/behavior"}
 _FEWER_STEPS = (
     "after a step down the policy keeps the count until samples began later, and the HPA's stabilization window "
@@ -44,10 +43,10 @@ def read(root: Fields, rules: Sequence[AdapterRules]) -> Draft:
     kinds = set()
     for fields in spec.sections("metrics"):
         kind = fields.text("type", required=True)
-        if kind not in _SOURCES:
-            raise Refusal(f"{fields.at('type')}: {kind} is not one of {', '.join(_SOURCES)}")
+        if kind not in SOURCES:
+            raise Refusal(f"{fields.at('type')}: {kind} is not one of {', '.join(SOURCES)}")
         kinds.add(kind)
-        source = fields.section(_SOURCES[kind])
+        source = fields.section(SOURCES[kind])
         if not kind.endswith("Resource"):
             _served(source, kind, draft, rules)
         elif (name := source.text("name", required=True)) in {"cpu", "memory"}:

@@ -40,7 +40,7 @@ DEFAULT_MAXIMUM = 1000
 MAX_AGE = 90.0
 """How long a sample counts (seconds)."""
 NO_ANSWER = "no metrics returned"
-_BY_POD = {MetricSourceType.PODS, MetricSourceType.RESOURCE, MetricSourceType.CONTAINER_RESOURCE}
+_BY_POD = {"Pods", "Resource", "ContainerResource"}
 _TARGET = Target(api_version="apps/v1", kind="Deployment", name="service", uid="service")
 _INSIDE = 0.001
 """The share by which the range of a resting autoscaler is narrower than its band: samples are rounded."""
@@ -79,7 +79,7 @@ class HpaAutoscaler(Autoscaler):
             return None
         ranges = {}
         for metric in self.hpa.metrics:
-            is_average = metric.target is MetricTargetType.AVERAGE_VALUE and metric.aim
+            is_average = metric.target == "AverageValue" and metric.aim
             if not metric.aim or not is_average or len(view.samples.get(metric.name, ())) != len(view.pods):
                 return None
             # Raw averages have the pulled-out pods in them, which use nothing.
@@ -98,7 +98,7 @@ class HpaAutoscaler(Autoscaler):
         values = _shared(samples, lambda value: ModelSample(milli(value), view.sampled_at, view.window))
         if self._effective and metric.aim is not None:
             value = milli(metric.aim)
-            if metric.target is MetricTargetType.UTILIZATION:
+            if metric.target == "Utilization":
                 value = metric.aim * milli(view.pods[0].containers[0].requests.get(metric.name, 0)) // 100
             out = [pod.name for pod in view.pods if pod.pulled_out_annotation and pod.name in values]
             values |= {name: values[name]._replace(value=value) for name in out}
@@ -226,14 +226,15 @@ def stock_hpa_for(
         mark = metric.high if metric.target is None else metric.target
         if metric.floor or mark is None:
             continue
-        kind, target = MetricSourceType.PODS, MetricTargetType.AVERAGE_VALUE
+        kind: MetricSourceType = "Pods"
+        target: MetricTargetType = "AverageValue"
         if policy.algorithm is Algorithm.ABSOLUTE or metric.name in totals:
-            kind = MetricSourceType.EXTERNAL
+            kind = "External"
         elif metric.query is None and metric.resource == metric.name:
-            kind = MetricSourceType.RESOURCE
+            kind = "Resource"
         if policy.algorithm is Algorithm.ABSOLUTE:
-            target = MetricTargetType.VALUE
-        plain = mark if kind is MetricSourceType.EXTERNAL else plain_usage(metric, mark, setup)
+            target = "Value"
+        plain = mark if kind == "External" else plain_usage(metric, mark, setup)
         metrics.append(HpaMetric(kind=kind, name=metric.name, target=target, aim=max(1, round(float(plain) * share))))
     return replace(
         native,
