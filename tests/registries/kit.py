@@ -12,10 +12,12 @@ Time is the real time plus the test's jumps: no test waits for 45 s of absence o
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
 
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from pydantic import TypeAdapter
 
 from adapter.load.memory import Memory
@@ -244,6 +246,15 @@ def follow(
     where = {"url": servers} if kind == "HTTP" else {"servers": addresses}
     settings = SETTINGS.validate_python({"name": kind.lower(), "type": kind, **where, **PACE[kind], **more})
     return FollowedService(settings, service, **(place or {}))
+
+
+@contextlib.asynccontextmanager
+async def served(answer: Callable[[web.Request], Awaitable[web.StreamResponse]]) -> AsyncIterator[str]:
+    """The address of a server that answers each request so while the block runs."""
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(application) as server:
+        yield f"http://127.0.0.1:{server.port}"
 
 
 class PlayedSource:

@@ -4,21 +4,21 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 from blockbuster import blockbuster_ctx
 
 from adapter.load.roster import Instance
 from adapter.registries.consul import read_entries
 from adapter.runtime.source_errors import WrongAnswer
-from tests.registries.consul_kit import following
-from tests.registries.kit import FollowedService
+from tests.registries.kit import FollowedService, follow, served
 from tests.waiting import eventually
 
+following = partial(follow, "Consul")
 Document = dict[str, Any]
 
 
@@ -129,25 +129,12 @@ class FakeConsul:
 
     def __init__(self) -> None:
         self.listed, self.index = four(), 10
-        self.more: dict[str, str] = {}
-        """Further headers."""
         self.ahead = self.uncommitted = 0
         """How much newer waiting queries say that they are; how many plain ones are answered as before the change."""
         self.asked: list[web.Request] = []
         self.waiting = 0
         self._before, self._ended, self._news = (self.listed, self.index), False, asyncio.Condition()
-        application = web.Application()
-        application.router.add_get("/v1/health/service/{name:.*}", self._answer)
-        self._server = TestServer(application)
-
-    async def __aenter__(self) -> Self:
-        await self._server.start_server()
-        self.url = str(self._server.make_url("")).rstrip("/")
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.end_waits()
-        await self._server.close()
+        self.url = ""
 
     async def tell(self, *entries: Document, index: int | None = None) -> None:
         """The service is these entries from now on; the index grows by itself, or becomes this one."""
@@ -166,7 +153,7 @@ class FakeConsul:
         """Return once a query waits, and more than `since` were asked."""
         await eventually(lambda: self.waiting > 0 and len(self.asked) > since)
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         self.asked.append(request)
         if asked := int(request.query.get("index", 0)):
             await self._hold(asked, float(request.query["wait"].removesuffix("ms")) / 1000)
@@ -174,7 +161,7 @@ class FakeConsul:
         if self.uncommitted and not asked:
             self.uncommitted -= 1
             listed, index = self._before
-        headers = {"X-Consul-Index": str(index), "X-Consul-KnownLeader": "true", **self.more}
+        headers = {"X-Consul-Index": str(index), "X-Consul-KnownLeader": "true"}
         return web.json_response(listed, headers=headers)
 
     async def _hold(self, asked: int, seconds: float) -> None:
@@ -188,8 +175,10 @@ class FakeConsul:
 
 @pytest.fixture
 async def fake() -> AsyncIterator[FakeConsul]:
-    async with FakeConsul() as consul:
+    consul = FakeConsul()
+    async with served(consul.answer) as consul.url:
         yield consul
+        await consul.end_waits()
 
 
 @pytest.fixture
@@ -201,16 +190,6 @@ async def followed(fake: FakeConsul) -> AsyncIterator[FollowedService]:
 
 
 class TestQuestions:
-    async def test_whole_list_is_read_and_then_a_newer_one_is_waited_for(self, fake: FakeConsul) -> None:
-        async with following(fake.url, "web", wait_seconds=20) as followed:
-            await followed.until_listed(4)
-            await fake.until_waiting()
-        first, second = fake.asked
-        assert dict(first.query) == {}
-        assert second.query["index"] == "10"
-        assert 15_000 <= float(second.query["wait"].removesuffix("ms")) <= 20_000
-        assert "passing" not in second.query
-
     async def test_service_is_asked_for_at_its_place_with_the_token(self, fake: FakeConsul, tmp_path: Path) -> None:
         (tmp_path / "token").write_text("hush\n")
         settings = {"datacenter": "east", "namespace": "shop", "partition": "p1", "token_file": str(tmp_path / "token")}
@@ -250,15 +229,6 @@ class TestIndex:
         await followed.until_listed(2)
         await eventually(lambda: fake.asked[-1].query.get("index") == "3")
 
-    @pytest.mark.parametrize("index", [0, -1])
-    async def test_answer_without_a_valid_index_is_an_error(
-        self, fake: FakeConsul, followed: FollowedService, index: int
-    ) -> None:
-        await fake.tell(index=index)
-        await fake.end_waits()
-        await followed.until_error("no X-Consul-Index")
-        assert followed.listed == 4
-
     async def test_change_that_is_streamed_before_its_commit_is_seen(
         self, fake: FakeConsul, followed: FollowedService
     ) -> None:
@@ -276,12 +246,3 @@ class TestIndex:
             await fake.until_waiting()
             await fake.tell(*four()[:2])
             await followed.until_listed(2)
-
-
-async def test_empty_list_under_an_acl_policy_is_valid_with_a_token(fake: FakeConsul, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("hush")
-    fake.more = {"X-Consul-Default-ACL-Policy": "deny"}
-    async with following(fake.url, "web", token_file=str(tmp_path / "token")) as followed:
-        await fake.until_waiting()
-        await fake.tell()
-        await followed.until_listed(0)

@@ -3,18 +3,27 @@
 import asyncio
 import secrets
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from lab.harness.registries.consul import Consul
-from tests.registries.consul_kit import following, register_pods
+from tests.registries.kit import follow
 from tests.registries.worlds import SEES_ALL
 
 pytestmark = [pytest.mark.integration, pytest.mark.builds("consul")]
 
-TTL = {"TTL": "300s", "Status": "passing"}
 ANONYMOUS = "00000000-0000-0000-0000-000000000002"
+
+
+following = partial(follow, "Consul")
+
+
+def register_pods(consul: Consul, service: str, count: int = 4) -> None:
+    """Register the pods of a followed service with a Consul."""
+    for number in range(count):
+        consul.register(service, f"{service}-{number}", f"10.0.0.{10 + number}")
 
 
 @pytest.fixture(scope="module")
@@ -32,39 +41,11 @@ def guarded() -> Iterator[Consul]:
 
 
 @pytest.fixture
-def agent(consul: Consul) -> Iterator[Consul]:
-    """An agent of another node, as there is one on each node of a Kubernetes cluster."""
-    with Consul(joins=consul) as joined:
-        yield joined
-        joined.call("PUT", "/v1/agent/leave")
-
-
-@pytest.fixture
 def service() -> str:
     return f"web-{secrets.token_hex(4)}"
 
 
 class TestPullingOut:
-    async def test_maintenance_of_a_node_pulls_its_pods_out(self, consul: Consul, agent: Consul, service: str) -> None:
-        register_pods(consul, service, 3)
-        agent.register(service, f"{service}-3", "10.0.0.13")
-        async with following(consul.url, service) as followed:
-            await followed.until_listed(4)
-            await asyncio.to_thread(agent.call, "PUT", "/v1/agent/maintenance?enable=true")
-            await followed.until_out("web-3")
-            await asyncio.to_thread(agent.call, "PUT", "/v1/agent/maintenance?enable=false")
-            await followed.until(followed.everyone_serves)
-
-    async def test_critical_check_and_expired_ttl_pull_a_pod_out(self, consul: Consul, service: str) -> None:
-        register_pods(consul, service, 3, Check=TTL)
-        consul.register(service, f"{service}-3", "10.0.0.13", Check={"TTL": "1s", "Status": "passing"})
-        async with following(consul.url, service) as followed:
-            await followed.until_out("web-3")
-            await asyncio.to_thread(consul.check, f"service:{service}-2", "fail")
-            await followed.until_out("web-2", "web-3")
-            await asyncio.to_thread(consul.check, f"service:{service}-2", "pass")
-            await followed.until_out("web-3")
-
     async def test_failed_agent_pulls_out_the_pods_of_its_node_unless_they_are_all(
         self, consul: Consul, service: str
     ) -> None:
@@ -97,31 +78,16 @@ class TestOutages:
                     second.component.start()
                     await followed.until(lambda: not followed.error)
 
-    async def test_agent_that_streams_is_valid(self, consul: Consul, agent: Consul, service: str) -> None:
+    async def test_agent_that_streams_is_valid(self, consul: Consul, service: str) -> None:
         register_pods(consul, service)
-        async with following(agent.url, service, wait_seconds=1) as followed:
-            await followed.until_listed(4)
-            for on, expected in ((True, ["web-1"]), (False, [])):
-                await asyncio.to_thread(consul.maintenance, f"{service}-1", on=on)
-                await followed.until_out(*expected)
-            await followed.until(lambda: not followed.error)
-
-    async def test_service_beyond_the_connection_limit_is_an_error(self, service: str) -> None:
-        """Three queries wait for 15 s and more. The fourth is refused meanwhile, each time it is tried again."""
-        with Consul(limits={"http_max_conns_per_client": 3}) as own:
-            services = [f"{service}-{number}" for number in range(4)]
-            for each in services:
-                register_pods(own, each, 1)
-            async with following(own.url, services[0], wait_seconds=20) as followed:
-                keys = [followed.key._replace(service=each) for each in services]
-                followed.follow(keys)
-
-                def one_is_refused() -> bool:
-                    errors = list(filter(None, map(followed.error_of, keys)))
-                    listed = [key for key in keys if followed.listed_of(key) == 1 and not followed.error_of(key)]
-                    return len(listed) == 3 and len(errors) == 1 and "http_max_conns_per_client" in errors[0]
-
-                await followed.until(one_is_refused)
+        with Consul(joins=consul) as agent:
+            async with following(agent.url, service, wait_seconds=1) as followed:
+                await followed.until_listed(4)
+                for on, expected in ((True, ["web-1"]), (False, [])):
+                    await asyncio.to_thread(consul.maintenance, f"{service}-1", on=on)
+                    await followed.until_out(*expected)
+                await followed.until(lambda: not followed.error)
+            agent.call("PUT", "/v1/agent/leave")
 
 
 class TestRights:

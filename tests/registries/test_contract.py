@@ -22,9 +22,8 @@ from structlog.testing import capture_logs
 
 from adapter.load.pods import PodState
 from adapter.policy import status_memory
-from adapter.registries.source import ServiceKey
 from lab.chaos.proxies import TcpProxy
-from tests.registries.kit import FollowedService, Pods
+from tests.registries.kit import Pods
 from tests.registries.worlds import (
     LACKS,
     OPTIONAL,
@@ -97,14 +96,6 @@ def worlds(verb: str = "", *, safe: bool = False, among: tuple[type[World], ...]
         for kind in kinds
     ]
     return pytest.mark.parametrize("place", cases, indirect=True)
-
-
-async def follow_beside(world: World, followed: FollowedService, count: int) -> ServiceKey:
-    """Follow the service beside as well from now on, and return once it has so many instances."""
-    beside = followed.key._replace(service=world.beside().service)
-    followed.follow([followed.key, beside])
-    await followed.until_listed(count, beside)
-    return beside
 
 
 def proxy(address: str) -> tuple[TcpProxy, str]:
@@ -246,7 +237,9 @@ async def test_a_wiped_registry_changes_nothing_until_all_are_back_whatever_othe
     await world.beside().register(*ALL)
     async with world.following(**world.brief) as followed:
         await world.heard(followed)
-        beside = await follow_beside(world, followed, 4)
+        beside = followed.key._replace(service=world.beside().service)
+        followed.follow([followed.key, beside])
+        await followed.until_listed(4, beside)
         assert followed.everyone_serves()
         with followed.pods.nothing_changes():
             await world.wipe()

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 from structlog.testing import capture_logs
 
 from adapter.load.roster import Instance, Roster
@@ -16,7 +15,7 @@ from adapter.registries.follow import Follower, RegistryManager, open_source
 from adapter.registries.source import Claim, ServiceKey
 from adapter.settings.registries import AllowedServices, ConsulRegistry, HttpRegistry, Registry, ZooKeeperRegistry
 from adapter.telemetry.metrics import Metrics
-from tests.registries.kit import Clock, PlayedSource
+from tests.registries.kit import Clock, PlayedSource, served
 from tests.waiting import eventually
 
 WEB, CART, API = ServiceKey("one", "web"), ServiceKey("one", "cart"), ServiceKey("two", "api")
@@ -74,27 +73,19 @@ class TestConnections:
             await stand.made[0].closed.wait()
             assert stand.manager.instances(WEB) is None
 
-    async def test_new_settings_of_one_registry_keep_the_other_connection(self, stand: Stand) -> None:
+    async def test_new_settings_replace_a_connection_and_new_rules_about_policies_keep_it(self, stand: Stand) -> None:
         async with stand.running(WEB, API):
             one, two = sorted(stand.made, key=lambda source: source.settings.name)  # type: ignore[union-attr]
-            stand.manager.reload((ONE.model_copy(update={"token_file": "/etc/token"}), TWO))
+            two.say(API, LISTED)
+            await eventually(lambda: stand.manager.instances(API))
+            rules = {"allow": (AllowedServices(namespaces=("*",), services=("*",)),), "services_per_namespace": 7}
+            stand.manager.reload((ONE.model_copy(update={"token_file": "/etc/token"}), TWO.model_copy(update=rules)))
             await one.closed.wait()
             await stand.until_followed(WEB, API)
-            assert stand.made[-1].settings.token_file == "/etc/token"  # type: ignore[union-attr]
-            assert not two.closed.is_set()
-
-    async def test_new_rules_about_policies_keep_the_connection_and_its_lists(self, stand: Stand) -> None:
-        async with stand.running(WEB, API):
-            source = next(source for source in stand.made if source.settings == ONE)
-            source.say(WEB, LISTED)
-            await eventually(lambda: stand.manager.instances(WEB))
-            rules = {"allow": (AllowedServices(namespaces=("*",), services=("*",)),), "services_per_namespace": 7}
-            changed = TWO.model_copy(update={"token_file": "/etc/token"})  # what shows that all was applied
-            stand.manager.reload((ONE.model_copy(update=rules), changed))
-            await eventually(lambda: any(source.settings == changed for source in stand.made))
+            assert stand.made[2].settings.token_file == "/etc/token"  # type: ignore[union-attr]
             assert len(stand.made) == 3
-            assert not source.closed.is_set()
-            assert stand.manager.instances(WEB) is not None
+            assert not two.closed.is_set()
+            assert stand.manager.instances(API) is not None
 
     async def test_missing_extra_is_the_error_of_its_services_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "adapter.registries.zookeeper.session", None)
@@ -148,12 +139,9 @@ async def test_services_that_fail_hang_or_are_forbidden_do_not_age_200_others() 
             return web.Response(status=500 if service == "failing" else 403)
         return web.json_response({"service": service, "complete": True, "instances": []})
 
-    app = web.Application()
-    app.router.add_get("/", answer)
     healthy = [ServiceKey("own", f"web-{number}") for number in range(200)]
     bad = [ServiceKey("own", service) for service in ("failing", "hanging", "forbidden")]
-    async with TestServer(app) as server:
-        url = str(server.make_url("/"))
+    async with served(answer) as url:
         settings = HttpRegistry(name="own", type="HTTP", url=url, interval_seconds=1, timeout_seconds=5)
         clock = Clock()
         cache = InstanceCache(settings, lambda _: None, clock, Metrics())
@@ -180,11 +168,8 @@ async def test_slow_registry_is_polled_less_often_and_does_not_fail() -> None:
         await asyncio.sleep(1)
         return web.json_response({"service": request.query["service"], "complete": True, "instances": []})
 
-    app = web.Application()
-    app.router.add_get("/", slowly)
     keys = [ServiceKey("own", f"web-{number}") for number in range(160)]  # 32 at a time take 5 s for all of them
-    async with TestServer(app) as server:
-        url = str(server.make_url("/"))
+    async with served(slowly) as url:
         settings = HttpRegistry(name="own", type="HTTP", url=url, interval_seconds=0.5, timeout_seconds=3)
         cache = InstanceCache(settings, lambda _: None, Clock(), Metrics())
         follower = Follower(open_source(settings), cache)

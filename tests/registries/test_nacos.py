@@ -10,18 +10,13 @@ from typing import Any, Self
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from adapter.registries.nacos import NacosSource, signature
 from adapter.registries.source import ServiceKey
 from adapter.settings.registries import NacosRegistry
-from lab.harness.registries.polaris import Polaris
-from tests.registries.kit import FollowedService
-from tests.registries.polaris_kit import Registrations
-from tests.waiting import eventually
+from tests.registries.kit import FollowedService, served
 
 SHOP = ServiceKey("nacos", "shop")
-CART = ServiceKey("nacos", "cart")
 
 
 def host(number: int, **more: Any) -> dict[str, Any]:
@@ -64,23 +59,8 @@ class FakeNacos:
         self.tokens: dict[str, str] = {}
         self.logins: list[str] = []
         self.login_fault = 0
-        self.faults: dict[str, int] = {}
-        """The status with which the lists of a service are answered."""
         self.asked: list[str] = []
-        application = web.Application()
-        application.router.add_route("*", "/{path:.*}", self._answer)
-        self._http = TestServer(application, host="localhost")
-
-    async def __aenter__(self) -> Self:
-        await self._http.start_server()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._http.close()
-
-    @property
-    def url(self) -> str:
-        return str(self._http.make_url("/nacos"))
+        self.url = ""
 
     def settings(self, **more: Any) -> NacosRegistry:
         """Settings of an adapter that polls 50 times a second."""
@@ -95,16 +75,13 @@ class FakeNacos:
 
     # --- HTTP ---
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         path = request.path.removeprefix("/nacos")
         self.asked.append(path)
         if path.endswith("/login"):
             return await self._login(request, path)
         if path not in self._views() - self.hidden:
             return _error(request.path, self.moved, "Not Found", "No message available")
-        fault = self.faults.get(request.query.get("serviceName", "").rpartition("@@")[2], 0)
-        if fault:
-            return _error(request.path, fault, "As it is", "as the test says")
         query = request.query
         refusal = self._refusal(request.headers.get("accessToken", ""), admin="admin" in path)
         if refusal:
@@ -158,7 +135,7 @@ class FakeNacos:
     # --- who asks ---
 
     async def _login(self, request: web.Request, path: str) -> web.Response:
-        if path != ("/v3/auth/user/login" if self.version == 3 else "/v1/auth/login"):
+        if path in self.hidden or path != ("/v3/auth/user/login" if self.version == 3 else "/v1/auth/login"):
             return web.Response(status=404)
         form = await request.post()
         user = str(form["username"])
@@ -223,8 +200,10 @@ class Followed(FollowedService):
 @pytest.fixture
 async def nacos(request: pytest.FixtureRequest) -> AsyncIterator[FakeNacos]:
     """A Nacos, of version 3 unless a test says otherwise, with the pods web-0 and web-1."""
-    async with FakeNacos(getattr(request, "param", 3)) as fake:
-        fake.put(host(0), host(1))
+    fake = FakeNacos(getattr(request, "param", 3))
+    fake.put(host(0), host(1))
+    async with served(fake.answer) as url:
+        fake.url = f"{url}/nacos"
         yield fake
 
 
@@ -341,7 +320,9 @@ class TestAdministratorsLists:
             await followed.until_pods("web-0", "web-1")
             nacos.readers.clear()
             await followed.until_error("give its user a role that may read (`r`) the namespace, or set `admin: false`")
+            await followed.until_failed_again()
             assert followed.listed == 2
+        assert len(nacos.logins) == 1
 
     @pytest.mark.parametrize("default_cluster", ["DEFAULT", ""], ids=["Nacos 3.1", "later"])
     async def test_every_cluster_that_a_service_has_is_asked(self, nacos: FakeNacos, default_cluster: str) -> None:
@@ -356,9 +337,6 @@ class TestAdministratorsLists:
             nacos.hidden.add("/v3/admin/ns/service")
             await followed.until_error("/v3/admin/ns/service")
             assert followed.listed == 2
-        nacos.hidden.clear()
-        async with Followed(nacos.settings(admin=True, clusters=("SH",))) as followed:
-            await followed.until_pods("web-2")
 
 
 class TestCredentials:
@@ -372,13 +350,6 @@ class TestCredentials:
             nacos.put(host(0))
             await followed.until_pods("web-0")
         assert len(nacos.logins) == 2
-
-    async def test_a_lack_of_rights_does_not_log_in_again(self, nacos: FakeNacos, user: dict[str, str]) -> None:
-        async with Followed(nacos.settings(admin=True, **user)) as followed:
-            await followed.until_error("authorization failed!")
-            before = len(nacos.asked)
-            await eventually(lambda: len(nacos.asked) > before + 3)
-        assert len(nacos.logins) == 1
 
     @both_versions
     async def test_a_wrong_password_is_named_and_the_right_one_is_taken(
@@ -414,33 +385,8 @@ class TestCredentials:
         }
 
 
-@pytest.mark.parametrize(("fault", "words"), [(403, "HTTP 403"), (0, "not what Nacos answers there")])
-async def test_one_service_that_fails_costs_others_nothing(
-    nacos: FakeNacos, user: dict[str, str], fault: int, words: str
-) -> None:
-    nacos.faults["cart"] = fault
-    nacos.services["public", "DEFAULT_GROUP@@cart"] = [{"enabled": True, "healthy": True, "ip": 7}]
-    async with Followed(nacos.settings(**user), SHOP, CART) as followed:
-        await followed.until(lambda: words in followed.error_of(CART))
-        followed.clock.jump(31)  # the token is not young any more
-        for pods in (["web-1"], ["web-0"]):
-            nacos.put(*(host(int(name[-1])) for name in pods))
-            await followed.until_pods(*pods)
-        assert followed.listed_of(CART) == -1
-
-
-@pytest.mark.integration
-@pytest.mark.builds("polaris")
-async def test_a_real_server_shows_missed_beats_and_lacks_a_login(polaris: Polaris, tmp_path: Path) -> None:
-    """Polaris: the HTTP API of Nacos 1, which everybody may read, and no login below Nacos' context path."""
-    settings = NacosRegistry(name="nacos", type="Nacos", servers=(polaris.nacos,), interval_seconds=1)
-    pods = Registrations(polaris, "shop")
-    pods.register(1, 2, 3)
-    pods.register(0, enableHealthCheck=True, healthCheck={"type": 1, "heartbeat": {"ttl": 1}})
-    async with Followed(settings) as followed:
-        await followed.until_out("web-0")
-    (tmp_path / "password").write_text("wrong")
-    access = {"username": "nacos", "password_file": str(tmp_path / "password")}
-    async with Followed(settings.model_copy(update=access)) as followed:
+async def test_a_server_without_a_login_is_an_error_with_advice(nacos: FakeNacos, user: dict[str, str]) -> None:
+    nacos.hidden = {"/v3/auth/user/login"}
+    async with Followed(nacos.settings(**user)) as followed:
         await followed.until_error("or leave `username` empty")
         assert followed.listed == -1

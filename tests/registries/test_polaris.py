@@ -2,16 +2,15 @@
 
 import json
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 
-from lab.harness.registries.polaris import Polaris
-from tests.registries.kit import FollowedService
-from tests.registries.polaris_kit import Registrations, following
+from tests.registries.kit import FollowedService, follow, served
 
+following = partial(follow, "Polaris")
 LIST: dict[str, Any] = {
     "code": 200000,
     "service": {"revision": "r1"},
@@ -36,10 +35,8 @@ class Fake:
 
 @pytest.fixture
 async def fake() -> AsyncIterator[Fake]:
-    fake, app = Fake(), web.Application()
-    app.router.add_post("/v1/Discover", fake.answer)
-    async with TestServer(app) as server:
-        fake.url = str(server.make_url("/"))
+    fake = Fake()
+    async with served(fake.answer) as fake.url:
         yield fake
 
 
@@ -80,14 +77,10 @@ async def test_alias_is_answered_by_its_target(fake: Fake) -> None:
         await world.until_listed(2)
 
 
-@pytest.mark.integration
-@pytest.mark.builds("polaris")
-async def test_namespace_is_that_of_the_policy_else_of_the_settings(polaris: Polaris) -> None:
-    Registrations(polaris, "shop", "blue").register(0)
-    Registrations(polaris, "shop", "green").register(0, 1)
-    async with following(polaris.http, namespace="green") as world:
+@pytest.mark.parametrize(("place", "asked"), [({}, "green"), ({"namespace": "blue"}, "blue")])
+async def test_namespace_is_that_of_the_policy_else_of_the_settings(
+    fake: Fake, place: dict[str, str], asked: str
+) -> None:
+    async with following(fake.url, place=place, namespace="green") as world:
         await world.until_listed(2)
-    async with following(polaris.http) as world:
-        await world.until(lambda: "no such service" in world.error)
-    async with following(polaris.http, place={"namespace": "blue"}, namespace="green") as world:
-        await world.until_listed(1)
+    assert {question["service"]["namespace"] for question in fake.asked} == {asked}

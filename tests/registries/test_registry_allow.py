@@ -1,6 +1,5 @@
 """`registries[].allow` and the limit on services: forbidden services are not queried, and no namespace starves."""
 
-import asyncio
 from collections.abc import Iterable
 
 import pytest
@@ -17,7 +16,7 @@ from adapter.settings.registries import (
     ZooKeeperRegistry,
 )
 from tests.engine.kit import DESIRED, Service, running, standing
-from tests.registries.test_follow import ONE, WEB, Stand
+from tests.registries.test_follow import ONE, Stand
 
 OWN = Service("shop", "own", "deployments", "cpu", "first")
 SPY = Service("evil", "spy", "deployments", "cpu", "first")
@@ -48,19 +47,6 @@ async def test_a_service_that_no_policy_may_name_is_never_asked_for() -> None:
             asked = await stand.platforms["first"].questions(10)
             assert {one.query["service"] for one in (*asked, *stand.platforms["first"].asked)} == {"own"}
             assert await stand.answer(OWN) == DESIRED
-
-
-async def test_registry_of_which_nothing_may_be_named_is_not_connected_to() -> None:
-    stand = Stand()
-    stand.manager.reload([ONE.model_copy(update={"allow": (rule(),)})])
-    async with stand.running():
-        stand.manager.watch(named("evil", "web"))
-        await asyncio.sleep(0.05)
-        assert stand.made == []
-        stand.manager.watch([*named("evil", "web"), *named("shop", "web")])
-        await stand.until_followed(WEB)
-        assert stand.manager.refusal(WEB, "evil")
-        assert not stand.manager.refusal(WEB, "shop")
 
 
 @pytest.mark.parametrize(

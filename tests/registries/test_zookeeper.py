@@ -16,7 +16,7 @@ from adapter.registries.zookeeper.dubbo import (
     parse_provider,
     parse_rules,
 )
-from tests.registries.zookeeper_kit import APPLICATION, SPRING, document
+from tests.registries.zookeeper_kit import SPRING, document
 
 URL = "dubbo://10.0.0.7:20880/com.shop.Order?application=shop&interface=com.shop.Order&timestamp=1700000000123"
 
@@ -80,12 +80,6 @@ class TestProviders:
 
 
 class TestDocuments:
-    def test_springs_status_and_curators_flag_are_evidence(self) -> None:
-        found = instance_of(document("10.0.0.7", "order", SPRING, instance_status="OUT_OF_SERVICE", enabled=False))
-        assert (found.status, found.enabled) == ("OUT_OF_SERVICE", False)
-        found = instance_of(document("10.0.0.7", "order", APPLICATION, zone="a"))
-        assert (found.ip, found.port, found.enabled, found.metadata["zone"]) == ("10.0.0.7", 8080, True, "a")
-
     @pytest.mark.parametrize(("written", "at"), [(9000, 9.0), (4000, 5.0), (0, 5.0)])
     def test_the_later_of_document_and_node_is_the_time(self, written: int, at: float) -> None:
         body = json.dumps({"address": "10.0.0.7", "registrationTimeUTC": written}).encode()

@@ -74,35 +74,25 @@ def rule(key: str, scope: str, parameters: str, addresses: str = address(1)) -> 
 
 
 class TestPullingOut:
-    @pytest.mark.parametrize("what", ["disabled=true", "weight=0"])
-    async def test_an_override_node_takes_a_provider_out_until_it_is_removed(
-        self, zookeeper: ZooKeeper, client: Any, what: str
-    ) -> None:
-        pods = Processes(client, INTERFACE)
-        await pods.register()
-        async with following(zookeeper, INTERFACE, pods.service) as followed:
-            await followed.until_listed(4)
-            node = pods.override(f"override://{address(1)}/{pods.service}?category=configurators&dynamic=false&{what}")
-            await pods.rule(node)
-            await followed.until_out("web-1")
-            await pods.remove(node)
-            await followed.until(followed.everyone_serves)
-
-    @pytest.mark.parametrize("what", ["disabled: true", "weight: 0"])
+    @pytest.mark.parametrize("what", ["disabled", "weight"])
     @pytest.mark.parametrize("layout", [INTERFACE, APPLICATION])
-    async def test_an_application_rule_takes_an_instance_out_until_its_removal(
+    async def test_a_rule_takes_an_instance_out_until_its_removal(
         self, zookeeper: ZooKeeper, client: Any, layout: str, what: str
     ) -> None:
-        pods = Processes(client, layout)
+        pods, value = Processes(client, layout), {"disabled": "true", "weight": "0"}[what]
         application = f"app-{pods.service}" if layout == INTERFACE else pods.service
         await pods.register(**({"application": application} if layout == INTERFACE else {}))
+        url = f"override://{address(3)}/{pods.service}?category=configurators&dynamic=false&{what}={value}"
         async with following(zookeeper, layout, pods.service) as followed:
             await followed.until_listed(4)
-            node = f"{RULES}/{application}.configurators"
-            await pods.rule(node, rule(application, "application", what))
-            await followed.until_out("web-1")
-            await pods.rule(node, rule(application, "application", what, addresses=address(2)))
-            await followed.until_out("web-2")
+            node, old = f"{RULES}/{application}.configurators", pods.override(url)
+            for number in (1, 2):
+                await pods.rule(node, rule(application, "application", f"{what}: {value}", address(number)))
+                await followed.until_out(f"web-{number}")
+            if layout == INTERFACE:
+                await pods.rule(old)
+                await followed.until_out("web-2", "web-3")
+                await pods.remove(old)
             await pods.remove(node)
             await followed.until(followed.everyone_serves)
 
@@ -135,12 +125,9 @@ class TestWhichInstances:
             for key, count in zip((followed.key, *keys), (3, 2, 2, 0), strict=True):
                 await followed.until_listed(count, key)
 
-    @pytest.mark.parametrize(("layout", "root"), [(SPRING, "/services"), (INTERFACE, "/dubbo")])
-    async def test_a_chroot_that_does_not_exist_is_no_empty_list(
-        self, zookeeper: ZooKeeper, layout: str, root: str
-    ) -> None:
-        async with following(zookeeper, layout, "com.shop.Order", chroot="/nowhere") as followed:
-            await followed.until_error(f"ZooKeeper has no node {root}; check chroot and root")
+    async def test_a_chroot_that_does_not_exist_is_no_empty_list(self, zookeeper: ZooKeeper) -> None:
+        async with following(zookeeper, INTERFACE, "com.shop.Order", chroot="/nowhere") as followed:
+            await followed.until_error("ZooKeeper has no node /dubbo; check chroot and root")
             assert followed.listed == -1
 
     async def test_providers_that_cannot_be_read_are_named(self, zookeeper: ZooKeeper, client: Any) -> None:

@@ -20,7 +20,7 @@ from lab.harness.registries import eureka
 from lab.harness.registries.consul import Consul
 from lab.harness.registries.polaris import Polaris
 from lab.harness.registries.zookeeper import ZooKeeper
-from tests.registries import http_kit, polaris_kit, zookeeper_kit
+from tests.registries import http_kit, zookeeper_kit
 from tests.registries.kit import FollowedService, follow
 
 WRONG = "00000000-1111-2222-3333-444444444444"
@@ -298,6 +298,29 @@ class SpringZooKeeperWorld(ZooKeeperWorld):
     means = ({"instance_status": "OUT_OF_SERVICE"}, {"enabled": False})
 
 
+class _Registrations:
+    """Registers the pods `web-0` … at 10.0.0.10 …, and pulls them out, through Polaris' own API."""
+
+    def __init__(self, polaris: Polaris, service: str) -> None:
+        self._polaris, self._place = polaris, {"service": service, "namespace": "default"}
+
+    def register(self, *numbers: int, **more: object) -> None:
+        """Register these pods."""
+        self._call("POST", "", numbers, **more)
+
+    def change(self, *numbers: int, **fields: object) -> None:
+        """Change registrations: `isolate`, `healthy`, `weight`, `metadata`."""
+        self._call("PUT", "", numbers, **fields)
+
+    def deregister(self, *numbers: int) -> None:
+        """Take these pods' registrations away."""
+        self._call("POST", "/delete", numbers)
+
+    def _call(self, method: str, path: str, numbers: tuple[int, ...], **fields: object) -> None:
+        instances = [{**self._place, "host": f"10.0.0.{10 + n}", "port": 8080, **fields} for n in numbers]
+        self._polaris.call(method, f"/naming/v1/instances{path}", instances)
+
+
 class ByPolarisWorld(PersistentWorld):
     """A protocol of Polaris. Pods register by its own API."""
 
@@ -309,8 +332,8 @@ class ByPolarisWorld(PersistentWorld):
         return Polaris(tls=files.pair if safe else None, client_auth=safe and cls.can("authorize"))
 
     @property
-    def pods(self) -> polaris_kit.Registrations:
-        return polaris_kit.Registrations(self.server, self.service)
+    def pods(self) -> _Registrations:
+        return _Registrations(self.server, self.service)
 
     async def register(self, *numbers: int) -> None:
         await asyncio.to_thread(self.pods.register, *numbers)

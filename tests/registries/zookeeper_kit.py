@@ -11,7 +11,6 @@ from lab.harness.registries.zookeeper import ZooKeeper
 from tests.registries.kit import FollowedService, follow
 
 INTERFACE, APPLICATION, SPRING = "DubboInterface", "DubboApplication", "Curator"
-LAYOUTS = (INTERFACE, APPLICATION, SPRING)
 RULES = "/dubbo/config/dubbo"
 PORT = 8080
 
@@ -25,8 +24,8 @@ def following(server: ZooKeeper | str, layout: str, service: str, **settings: An
 class Processes:
     """The pods' processes, which register with a session of their own. Blocking calls, made in a thread."""
 
-    def __init__(self, client: Any, layout: str, service: str = "", *, top: str = "") -> None:
-        self.client, self.layout, self.top = client, layout, top
+    def __init__(self, client: Any, layout: str, service: str = "") -> None:
+        self.client, self.layout = client, layout
         kind = "com.shop.Order" if layout == INTERFACE else "order"
         self.service = service or f"{kind}{secrets.token_hex(4)}"
         self.nodes: dict[int, str] = {}
@@ -34,8 +33,7 @@ class Processes:
     @property
     def folder(self) -> str:
         """Where the instances are."""
-        below = f"/dubbo/{self.service}/providers" if self.layout == INTERFACE else f"/services/{self.service}"
-        return self.top + below
+        return f"/dubbo/{self.service}/providers" if self.layout == INTERFACE else f"/services/{self.service}"
 
     async def register(self, *numbers: int, **more: Any) -> None:
         """Register these pods, by default all four. `more` are parameters of a provider, or metadata."""
@@ -65,7 +63,7 @@ class Processes:
 
     def override(self, url: str) -> str:
         """Where a rule of Dubbo 2 stands."""
-        return f"{self.top}/dubbo/{self.service}/configurators/{quote(url, safe='')}"
+        return f"/dubbo/{self.service}/configurators/{quote(url, safe='')}"
 
     def _put(self, path: str, body: bytes) -> None:
         if self.client.exists(path):
