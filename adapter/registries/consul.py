@@ -14,9 +14,10 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
+from yarl import URL
 
 from adapter.load.roster import Instance, Roster
-from adapter.registries.servers import Servers, digest, path_segment, refusal
+from adapter.registries.servers import Servers, digest, path_segment, refusal, sleep_until
 from adapter.registries.source import ServiceKey, decoded
 from adapter.runtime.decoding import Decoder
 from adapter.runtime.http import Reply
@@ -108,12 +109,12 @@ class ConsulSource:
         """The instance lists of a service, after each change and after each wait without one. Raises SourceError."""
         if key.group:
             raise SourceError(f"Consul has no groups; take group {key.group!r} out of the policy")
-        last = _Last()
+        last, now = _Last(), asyncio.get_running_loop().time
         while True:
-            earliest = asyncio.get_running_loop().time() + GAP_SECONDS
+            earliest = now() + GAP_SECONDS
             last = await self._servers.ask(partial(self._next, key, last))
             yield last.answer
-            await asyncio.sleep(earliest - asyncio.get_running_loop().time())
+            await sleep_until(max(earliest, now()))  # a change meanwhile is in the next answer, which comes at once
 
     async def close(self) -> None:
         """Close the connections."""
@@ -125,8 +126,8 @@ class ConsulSource:
             last = _Last(server)
         now, changed_at, waited = asyncio.get_running_loop().time, 0, ""
         if last.at:
-            # A random length, so that queries that began together do not end together.
-            wait = self._settings.wait_seconds * random.uniform(0.75, 1)  # noqa: S311
+            # The first has a random length, so that queries that began together do not end together.
+            wait = self._settings.wait_seconds * (1 if last.waited else random.uniform(0.1, 1))  # noqa: S311
             deadline = round(wait * _SERVER_JITTER + self._settings.timeout_seconds, 1)
             reply = await self._query(server, key, deadline, index=str(last.at), wait=f"{wait * 1000:.0f}ms")
             changed_at, waited = _index(reply), digest(reply.body)
@@ -164,8 +165,8 @@ class ConsulSource:
             "partition": self._settings.partition,
         }
         params = {**{name: value for name, value in place.items() if value}, **waiting}
-        url = f"{server}/v1/health/service/{path_segment(key.service)}"
-        reply = await self._servers.send("GET", url, params=params, deadline=deadline)
+        url = URL(f"{server}/v1/health/service/{path_segment(key.service)}", encoded=True).extend_query(params)
+        reply = await self._servers.send("GET", url, deadline=deadline)
         streamed = reply.headers.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
         if reply.status != 200:
             raise _refused(reply)

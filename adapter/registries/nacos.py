@@ -17,6 +17,7 @@ from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
+from yarl import URL
 
 from adapter.load.roster import Instance, Roster
 from adapter.registries.servers import Polled, PolledSource, Servers, digest, read_secret, refusal
@@ -191,7 +192,8 @@ class NacosSource(PolledSource[NacosRegistry]):
 
     async def _get(self, server: str, path: str, params: Mapping[str, str], credentials: Credentials) -> Reply:
         params = {**params, **credentials.get("params", {})}
-        return await self.servers.send("GET", server + path, params=params, headers=credentials.get("headers"))
+        url = URL(server + path).extend_query(params)
+        return await self.servers.send("GET", url, headers=credentials.get("headers"))
 
     def _refused(self, reply: Reply, path: str) -> SourceError:
         error, advice = refusal(reply), "give its user the right to read this service"

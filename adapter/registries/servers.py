@@ -30,8 +30,9 @@ Settings = TypeVar("Settings", bound=PolledRegistry)
 
 CONNECTIONS = 32
 """Requests to a polled registry at a time: so many services may hang until their timeout before others wait."""
-TICK_SECONDS = 0.05
-"""Polls begin together so often: of 500 services polled each 2 s, waking up for each alone is 40 % of the cost."""
+TICK_SECONDS = 0.1
+"""Requests begin together so often: a request alone costs three times as much as one of 25, as 500 services polled each
+2 s are."""
 TAG_SECONDS = 120.0
 """How long a tag is sent at most: a server or proxy may answer "not modified" about another service."""
 
@@ -167,7 +168,12 @@ async def poll(
             last, trusted_until = polled, loop.time() + tag_seconds * random.uniform(0.75, 1)  # noqa: S311
         yield last.answer
         due = max(due + interval, loop.time())
-        await asyncio.sleep(math.ceil(due / TICK_SECONDS) * TICK_SECONDS - loop.time())
+        await sleep_until(due)
+
+
+async def sleep_until(due: float) -> None:
+    """Sleep until the first tick that is not before this time (the loop's)."""
+    await asyncio.sleep(math.ceil(due / TICK_SECONDS) * TICK_SECONDS - asyncio.get_running_loop().time())
 
 
 def digest(body: bytes) -> str:
