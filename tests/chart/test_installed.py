@@ -88,22 +88,25 @@ def test_the_api_server_takes_every_object_without_a_warning(
                 cluster.client.delete(item)
 
 
-def test_notes_say_what_comes_next_and_what_was_switched_on(cluster: ControlPlane) -> None:
+SWITCHED_ON = ("external.metrics.k8s.io", "fastScaleUp", "deletionCost", "hpaConfiguration")
+"""Words of the notes; those of an installation with all of it are in the last test."""
+
+
+def test_notes_say_what_comes_next_and_nothing_of_what_is_off(cluster: ControlPlane) -> None:
     def notes(chosen: kit.Combination) -> str:
         arguments = ("install", "release", CHART, "--dry-run=client", "--take-ownership", "--namespace", "there")
         done = kit.run(*arguments, "--kubeconfig", cluster.kubeconfig, values=kit.values_of(chosen))
         assert done.returncode == 0, done.stderr
         return done.stdout.partition("NOTES:")[2]
 
-    usual, everything, nothing = map(notes, (kit.DEFAULT, EVERYTHING, frozenset[str]()))
+    usual, nothing = map(notes, (kit.DEFAULT, frozenset[str]()))
     always = (
         "apiservice/v1beta2.custom.metrics.k8s.io",
         "kubectl -n there exec",
         "kubectl delete customresourcedefinition",
     )
     assert [word for word in always if word not in usual] == []
-    on = ("external.metrics.k8s.io", "fastScaleUp", "deletionCost", "hpaConfiguration")
-    assert [word for word in on if word in usual or word not in everything] == []
+    assert [word for word in SWITCHED_ON if word in usual] == []
     assert ("There is no companion" in usual, "There is no companion" in nothing) == (False, True)
 
 
@@ -156,6 +159,7 @@ def _resources(cluster: ControlPlane) -> Iterator[tuple[str, Any]]:
 
 RUNNABLE = EVERYTHING - {"certManager", "namespace", "quota"}
 """All but cert-manager, which is not here to make a certificate, and what Helm has no need for."""
+FIRST = RUNNABLE - {"external"}
 INSTALL = commands("### With Helm", "```yaml").splitlines()[2]
 REMOVE = commands("## Remove", "With Helm").splitlines(keepends=True)
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{kit.NAMESPACE}/deployments/effective-load"
@@ -189,13 +193,17 @@ class Running:
     def __exit__(self, *_: object) -> None:
         self.stack.close()
 
-    def upgrade(self, folder: Path, **settings: Any) -> None:
+    def upgrade(self, folder: Path, chosen: kit.Combination) -> str:
         """Upgrades the release; its settings reach the running server, as the kubelet brings it a ConfigMap."""
         self.cluster.client.delete(f"/api/v1/namespaces/{kit.NAMESPACE}/services/effective-load")  # it led elsewhere
-        upgrade(self.cluster, folder, **settings)
+        said = helm(self.cluster, "upgrade", chosen, folder)
         self.lead_to_it()
-        self.adapter.configure(self._settings())
+        self.configure()
         self.wait_available()
+        return said
+
+    def configure(self, **more: Any) -> None:
+        self.adapter.configure(merged(self._settings(), more))
 
     def _settings(self) -> dict[str, Any]:
         """Those of the ConfigMap, with addresses of this machine."""
@@ -221,63 +229,31 @@ class Running:
             self.cluster.client.patch(f"{API_SERVICES}/{name}", {"spec": {"service": {"port": port}}})
 
 
-def upgrade(cluster: ControlPlane, folder: Path, **settings: Any) -> Object:
-    """Installs or upgrades a release with these settings, and what is on by default; returns the server's template."""
-    command = INSTALL.replace("install", "upgrade --install", 1)
-    values = merged(kit.values_of(kit.DEFAULT - {"quota"}), {"settings": settings})
-    (folder / "values.yaml").write_text(yaml.safe_dump(values))
-    cluster.client.apply(objects.namespace(kit.NAMESPACE))
-    shell(cluster, f"{command} --take-ownership", folder)
-    template: Object = cluster.client.get(DEPLOYMENT)["spec"]["template"]
-    return template
+def helm(cluster: ControlPlane, verb: str, chosen: kit.Combination, folder: Path) -> str:
+    """Installs or upgrades the release with these switched on, by the documented command; returns what is printed."""
+    (folder / "values.yaml").write_text(yaml.safe_dump(kit.values_of(chosen)))
+    return shell(cluster, f"{INSTALL.replace('install', verb, 1)} --take-ownership", folder)
 
 
-def test_an_upgrade_replaces_the_pods_where_a_setting_changes_that_they_read_at_the_start(
-    cluster: ControlPlane, tmp_path: Path
-) -> None:
-    before = upgrade(cluster, tmp_path)
-    assert upgrade(cluster, tmp_path, resourceMetrics={"intervalSeconds": 15}) == before
-    assert upgrade(cluster, tmp_path, server={"externalMetrics": True}) == before, "the server applies it while it runs"
-    after = upgrade(cluster, tmp_path, kubernetes={"hpaTolerance": 0.2})
-    assert after["metadata"]["annotations"] != before["metadata"]["annotations"]
-    assert after["spec"] == before["spec"]
-    shell(cluster, REMOVE[0], tmp_path)
-
-
-def test_external_metrics_switched_on_in_a_running_release_keep_every_namespace_deletable(
-    cluster: ControlPlane, tmp_path: Path
-) -> None:
-    def end_a_namespace() -> None:
-        """A namespace ends only while every registered API describes itself."""
-        cluster.client.apply(objects.namespace("ends"))
-        cluster.client.delete("/api/v1/namespaces/ends", wait=30)
-
-    upgrade(cluster, tmp_path)
-    with Running(cluster) as running:
-        assert cluster.client.raw(f"{API_SERVICES}/{EXTERNAL}").status == 404
-        running.upgrade(tmp_path, server={"externalMetrics": True})
-        assert cluster.client.get(f"{API_SERVICES}/{EXTERNAL}")["spec"]["caBundle"]
-        end_a_namespace()
-        running.adapter.configure({"server": {"externalMetrics": False}})  # its APIService is left, as by kustomize
-        taken = 'effective_load_settings_reloads_total{result="taken"}'
-        until(lambda: running.adapter.metric(taken) == 2, 30, running.adapter.logs)
-        end_a_namespace()
-        shell(cluster, REMOVE[0], tmp_path)
+def end_a_namespace(cluster: ControlPlane) -> None:
+    """A namespace ends only while every registered API describes itself."""
+    cluster.client.apply(objects.namespace("ends"))
+    cluster.client.delete("/api/v1/namespaces/ends", wait=30)
 
 
 def write_overlay(folder: Path) -> None:
-    """An overlay with the same switched on."""
+    """An overlay with what is switched on first."""
     folder.mkdir()
-    (item,) = [one for one in kit.overlay(RUNNABLE) if "settings.yaml" in one.get("data", {})]
+    (item,) = [one for one in kit.overlay(FIRST) if "settings.yaml" in one.get("data", {})]
     (folder / "settings.yaml").write_text(yaml.safe_dump(item))
     there = os.path.relpath(ROOT / "manifests", folder)
-    names = [name for switch in sorted(RUNNABLE) for name in kit.SWITCHES[switch].components]
+    names = [name for switch in sorted(FIRST) for name in kit.SWITCHES[switch].components]
     components = [f"{there}/components/{name}" for name in names]
     overlay = {"resources": [f"{there}/base"], "components": components, "patches": [{"path": "settings.yaml"}]}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
 
 
-def test_helm_takes_over_what_kustomize_applied_and_its_removal_leaves_nothing_behind(
+def test_helm_takes_over_what_kustomize_applied_upgrades_it_and_leaves_nothing_behind(
     cluster: ControlPlane, tmp_path: Path
 ) -> None:
     cluster.client.delete(f"/api/v1/namespaces/{kit.NAMESPACE}", wait=30)  # of the tests before
@@ -286,16 +262,23 @@ def test_helm_takes_over_what_kustomize_applied_and_its_removal_leaves_nothing_b
     write_overlay(tmp_path / "mine")
     shell(cluster, f"kubectl apply -k {tmp_path}/mine", tmp_path)
     first = cluster.client.get(DEPLOYMENT)["metadata"]["uid"]
-    (tmp_path / "values.yaml").write_text(yaml.safe_dump(kit.values_of(RUNNABLE)))
-    said = shell(cluster, f"{INSTALL} --take-ownership", tmp_path)
-    assert "effective-load 0.1.0 serves custom.metrics.k8s.io and external.metrics.k8s.io" in said
+    assert "effective-load 0.1.0 serves custom.metrics.k8s.io" in helm(cluster, "install", FIRST, tmp_path)
     taken = cluster.client.get(DEPLOYMENT)["metadata"]
     assert (taken["uid"], taken["labels"]["app.kubernetes.io/managed-by"]) == (first, "Helm")
 
     def left() -> set[Name]:
         return {one for one in snapshot(cluster) - before if one[0] not in DEPENDENT}
 
-    with Running(cluster):
+    with Running(cluster) as running:
+        assert cluster.client.raw(f"{API_SERVICES}/{EXTERNAL}").status == 404
+        said = running.upgrade(tmp_path, RUNNABLE)
+        assert [word for word in SWITCHED_ON if word not in said] == []
+        assert cluster.client.get(f"{API_SERVICES}/{EXTERNAL}")["spec"]["caBundle"]
+        end_a_namespace(cluster)
+        running.configure(server={"externalMetrics": False})  # its APIService is left, as by kustomize
+        taken_settings = 'effective_load_settings_reloads_total{result="taken"}'
+        until(lambda: running.adapter.metric(taken_settings) == 2, 30, running.adapter.logs)
+        end_a_namespace(cluster)
         cluster.client.apply(objects.namespace("shop"))
         Workloads(cluster, "shop").policy("web", [cpu_watermarks("1200m", "400m")])
         policy = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web"
