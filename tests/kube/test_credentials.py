@@ -8,6 +8,7 @@ import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 import trustme
@@ -174,28 +175,13 @@ class TestInCluster:
             await choose_credentials(None)()
 
 
-class Loader:
-    """Loads one after the other: credentials, or an error."""
-
-    def __init__(self, *results: ClusterAccess | Exception) -> None:
-        self.results = list(results)
-        self.loaded = 0
-
-    async def __call__(self) -> ClusterAccess:
-        result = self.results[min(self.loaded, len(self.results) - 1)]
-        self.loaded += 1
-        if isinstance(result, Exception):
-            raise result
-        return result
-
-
 ONE, TWO = ClusterAccess(server="one", lifetime=60.0), ClusterAccess(server="two", lifetime=60.0)
 
 
 class TestKeeper:
     @staticmethod
     def keeper(clock: Clock, *results: ClusterAccess | Exception) -> CredentialKeeper:
-        return CredentialKeeper(Loader(*results), lambda: clock.monotonic)
+        return CredentialKeeper(AsyncMock(side_effect=results), lambda: clock.monotonic)
 
     async def test_credentials_are_loaded_again_after_their_lifetime(self, clock: Clock) -> None:
         keeper = self.keeper(clock, ONE, TWO)

@@ -5,6 +5,7 @@ import gzip
 import socket
 import ssl
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 import trustme
@@ -21,18 +22,9 @@ PATH = "/api/v1/thing"
 NOON, DATE = 1767268800.0, "Thu, 01 Jan 2026 12:00:00 GMT"
 
 
-class Tokens:
-    """Credentials that change each time they are loaded: one, two, three."""
-
-    def __init__(self, api: FakeApi, *names: str) -> None:
-        self.api = api
-        self.names = list(names)
-        self.loaded = 0
-
-    async def __call__(self) -> ClusterAccess:
-        name = self.names[min(self.loaded, len(self.names) - 1)]
-        self.loaded += 1
-        return ClusterAccess(server=self.api.url, authorization=f"Bearer {name}")
+def tokens(api: FakeApi, *names: str) -> AsyncMock:
+    """Credentials that change each time they are loaded."""
+    return AsyncMock(side_effect=[ClusterAccess(server=api.url, authorization=f"Bearer {name}") for name in names])
 
 
 def accepts(token: str) -> Answer:
@@ -143,16 +135,16 @@ class TestFaults:
 
 class TestCredentials:
     async def test_refused_token_is_loaded_again_and_the_request_repeated(self, api: FakeApi) -> None:
-        tokens = Tokens(api, "one", "two")
+        load = tokens(api, "one", "two")
         api.answers[PATH] = accepts("two")
-        async with session_with(tokens) as session:
+        async with session_with(load) as session:
             answers = await asyncio.gather(*(session.get(PATH) for _ in range(10)))
         assert set(answers) == {b'{"ok": true}\n'}
-        assert tokens.loaded == 2
+        assert load.await_count == 2
 
     async def test_stream_renews_its_token(self, api: FakeApi) -> None:
         api.answers[PATH] = accepts("two")
-        async with session_with(Tokens(api, "one", "two")) as session, session.stream(PATH, idle=5) as lines:
+        async with session_with(tokens(api, "one", "two")) as session, session.stream(PATH, idle=5) as lines:
             assert [line async for line in lines] == [b'{"ok": true}']
 
     async def test_open_without_credentials_names_the_file(self, tmp_path: Path, metrics: Metrics) -> None:
