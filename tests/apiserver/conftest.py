@@ -29,6 +29,7 @@ from adapter.telemetry.metrics import Metrics
 from tests.apiserver import snapshots
 from tests.apiserver.cluster import Cluster
 from tests.apiserver.upstream import FakeUpstream
+from tests.kube.conftest import Clock
 from tests.kube.fake import session_to
 from tests.waiting import eventually
 
@@ -86,16 +87,6 @@ def pem(authority: trustme.CA) -> str:
     return authority.cert_pem.bytes().decode()
 
 
-class Clock:
-    """A clock that a test moves."""
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
-
-
 TIMING: dict[str, float] = {"config_seconds": 0.05, "certificate_seconds": 0.05, "grace_seconds": 2}
 
 
@@ -117,8 +108,8 @@ class Service:
         self.scales = StubScales()
         self.metrics = Metrics()
         self.sentence: str | None = None
-        self.wall = Clock(session.now())
-        self.monotonic = Clock(1000.0)
+        self.clock = Clock()
+        self.clock.wall = session.now()
         provider = MetricsProvider(
             self.snapshot_store,
             self.scales,
@@ -127,7 +118,7 @@ class Service:
             now=session.now,
         )
         behind = upstream_module.upstreams(upstreams or UpstreamsSettings(), self.metrics)
-        clocks = {"wall": self.wall, "monotonic": self.monotonic}
+        clocks = {"wall": lambda: self.clock.wall, "monotonic": lambda: self.clock.monotonic}
         self.server = ApiServer(provider, session, self.metrics, options, behind, **timing, **clocks)
         self._clients: dict[int, aiohttp.ClientSession] = {}
 

@@ -12,26 +12,17 @@ from adapter.apiserver.status import StatusError
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from tests.apiserver.cluster import REVIEWS, Cluster
-from tests.apiserver.conftest import Clock
+from tests.kube.conftest import Clock, clock, metrics
 
+__all__ = ["clock", "metrics"]
 USER = Identity("u", "7", ("g", "system:authenticated"), (("scopes", ("a", "b")),))
 BASE = "/apis/custom.metrics.k8s.io/v1beta2"
 PODS = Attributes("get", "custom.metrics.k8s.io", "v1beta2", "pods", "m", "*", "ns")
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock(1000.0)
-
-
-@pytest.fixture
-def metrics() -> Metrics:
-    return Metrics()
-
-
-@pytest.fixture
 async def authorizer(session: Session, clock: Clock, metrics: Metrics) -> Authorizer:
-    return Authorizer(session, metrics, clock)
+    return Authorizer(session, metrics, lambda: clock.monotonic)
 
 
 async def refusal(authorizer: Authorizer, identity: Identity = USER, attributes: Attributes = PODS) -> StatusError:
@@ -90,7 +81,7 @@ async def test_an_expired_allow_is_not_used_where_its_review_fails(
 ) -> None:
     for _ in range(3):  # it is cached for five minutes
         await authorizer.check(USER, PODS)
-        clock.now += 140
+        clock.pass_(140)
     assert (cluster.reviews(), counted(metrics, "allowed"), counted(metrics, "denied")) == (1, 1, None)
     cluster.faults[REVIEWS] = 500
     error = await refusal(authorizer)
@@ -104,7 +95,7 @@ async def test_a_deny_is_cached_for_ten_seconds(
     for seconds in (9, 2):
         error = await refusal(authorizer)
         assert (error.code, f'"{PODS.name}" is forbidden: User "' in error.message) == (403, True)
-        clock.now += seconds
+        clock.pass_(seconds)
     assert (cluster.reviews(), counted(metrics, "allowed"), counted(metrics, "denied")) == (1, None, 1)
     cluster.may = lambda _: True
     await authorizer.check(USER, PODS)

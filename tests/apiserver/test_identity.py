@@ -89,7 +89,7 @@ async def test_a_certificate_that_expires_on_an_open_connection_is_rejected(
     moment = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
     brief = front_proxy.issue_cert("brief.test", common_name="front-proxy-client", not_after=moment)
     assert (await service.ask(METRIC, leaf=brief, headers=as_user())).status == 200
-    service.wall.now = moment.timestamp() + 1
+    service.clock.wall = moment.timestamp() + 1
     answer = await service.ask(METRIC, leaf=brief, headers=as_user())
     assert (answer.status, answer.json()["reason"]) == (401, "Unauthorized")
 
