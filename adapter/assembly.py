@@ -26,7 +26,7 @@ _log = structlog.get_logger(__name__)
 SETTINGS_SECONDS = 5.0
 TLS_BYTES = 32 * 1024
 """What asyncio keeps for each TLS connection, and makes anew for each read: two records of TLS. Its default of 256 KiB
-is resident, and with the allocator's threshold of the image each read maps and unmaps as much: 40 µs instead of 5."""
+stays resident, and with the allocator's threshold of the image each read maps and unmaps it: 40 µs instead of 5."""
 SWITCH_SECONDS = 0.001
 """For so long the thread that assesses policies may keep the interpreter from the event loop, which wants it back after
 each system call of a request. Python's default is 5 ms."""

@@ -136,9 +136,6 @@ def decode_scale(body: bytes | msgspec.Raw) -> Scale:
     return scale
 
 
-_Counts = tuple[int, int] | None
-
-
 class ScaleReader:
     """Reads scale subresources: one at a time per path and watched count, with a deadline of 0.5 s.
 
@@ -149,7 +146,7 @@ class ScaleReader:
         self, session: Session, metrics: Metrics | None = None, *, timer: Callable[[], float] = time.monotonic
     ) -> None:
         self._session, self._metrics, self._timer = session, metrics or Metrics(), timer
-        self._answers: TTLCache[tuple[str, _Counts], Scale | KubeError] = TTLCache(_PATHS, REUSE_SECONDS, timer=timer)
+        self._answers = TTLCache[tuple[str, tuple[int, int] | None], Scale | KubeError](_PATHS, REUSE_SECONDS, timer)
         """By path and the count that was watched when it was asked for: a request that began before another count was
         seen may miss it. Failures too: a slow server is asked once."""
         self._flights = SingleFlight(self._answers)

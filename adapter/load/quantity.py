@@ -77,7 +77,7 @@ def parse_number(text: str) -> int:
     """
     whole, _, rest = text.partition(".")
     if len(whole) < _LIMIT_DIGITS and len(rest) < _LIMIT_DIGITS and text.isascii() and (whole + rest).isdecimal():
-        return int(f"{whole}{rest[:9]:0<9}") + bool(rest[9:].strip("0"))  # as nearly all samples are
+        return int(whole + rest[:9].ljust(9, "0")) + bool(rest[9:].strip("0"))  # as nearly all samples are
     if text.lower().lstrip("+-") in {"nan", "inf"}:
         raise QuantityError(f"{text!r} is not a number that can be acted on")
     return parse_nano(text)

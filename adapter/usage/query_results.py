@@ -155,8 +155,6 @@ class Answer:
 
     def count(self, place: Place) -> int | None:
         """The fewest samples in a window of a value; None where it has no window, UNCOUNTED where that is not known."""
-        if not (self.counts or self.inputs.uncounted):
-            return None
         found = [count for counts in self.counts if (count := counts.of(place)) is not None]
         is_known = not self.inputs.uncounted and (len(found) == len(self.counts) or self.inputs.alternatives)
         return min(found, default=None) if is_known else UNCOUNTED
@@ -254,8 +252,10 @@ def build_result(answer: Answer, ahead: AheadDates, *, agreed: bool = False) -> 
         by_pod = any(pod for _, pod in answer.values)
     series: defaultdict[str, dict[str, list[Series]]] = defaultdict(dict)
     unusable: defaultdict[str, dict[str, str]] = defaultdict(dict)
+    has_windows = bool(answer.counts or answer.inputs.uncounted)
     for place, rows in answer.values.items():
-        (namespace, pod), at, count = place, answer.at(place), answer.count(place) if agreed else UNCOUNTED
+        (namespace, pod), at = place, answer.at(place)
+        count = UNCOUNTED if not agreed else answer.count(place) if has_windows else None
         if by_pod and all(place) and len(rows) > 1:
             unusable[namespace][pod] = f"several series ({advice})"
         for text, value in rows:
