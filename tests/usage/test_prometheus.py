@@ -1,8 +1,9 @@
-"""Who asks what how often: one question for all who share it, pauses, reloads, and what stays known."""
+"""Queries of policies: how names resolve, one question for all who share it, pauses, reloads, and what stays known."""
 
 import asyncio
 import random
 from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from adapter.load.samples import UNCOUNTED, Point, QuerySamples, time_text
 from adapter.load.spec import Query
 from adapter.settings import NamedQuery, PrometheusServer
 from adapter.usage.promql import INPUT_LABEL
-from adapter.usage.query_catalog import WorkloadQuery
+from adapter.usage.query_catalog import InstantQuery, QueryCatalog, WorkloadQuery
 from tests.usage.fakes import NOW, Changes, FakePrometheus, Source, always, named, vector
 from tests.waiting import eventually
 
@@ -71,27 +72,6 @@ class TestSamples:
         assert (world.of(SHOP).fetched_at, world.of(SHOP).max_age, world.of(SHOP).error) == (NOW, 90.0, None)
         assert world.changes.seen[0] == frozenset({SHOP, OTHER}), "all users are told at once"
 
-    async def test_values_times_and_numbers_of_samples_are_one_question(self, fake: FakePrometheus) -> None:
-        await polled(fake, rps(interval_seconds=60))
-        (form,) = fake.asked
-        assert "timestamp(http_requests_total)" in form["query"]
-        assert "count_over_time(http_requests_total[60000ms])" in form["query"]
-        assert (form["lookback_delta"], "time" in form) == ("90.000", False)
-
-    async def test_a_faulty_query_is_an_error_without_a_request(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[named("bad", "x{")])
-        faults = {
-            WorkloadQuery(Query(prom_ql="x", server="main"), "shop", "web"): "not allowed",
-            of("bad"): "at character 2",
-            of("none"): "no such query",
-        }
-        world.source.set_queries(faults)
-        async with world.running():
-            await asyncio.sleep(0)
-        for wanted, sentence in faults.items():
-            assert sentence in (world.of(wanted).error or "")
-        assert not fake.asked
-
     async def test_inline_promql_is_sent_if_it_is_allowed(self, fake: FakePrometheus) -> None:
         fake.rows = {'x{n="shop"}': [(A, "7")]}
         inline = WorkloadQuery(Query(prom_ql='x{n="$namespace"}', server="main"), "shop", "web")
@@ -141,15 +121,6 @@ class TestSharing:
         one, two = (named(name, RPS, interval_seconds=60) for name in ("one", "two"))
         await polled(fake, one, two, wanted=[WorkloadQuery(Query(name="one"), f"ns-{n}", "web") for n in range(50)])
         assert fake.questions == [RPS]
-
-    async def test_an_equal_result_is_no_change(self, fake: FakePrometheus) -> None:
-        world = Source(fake.settings(), queries=[rps()])
-        async with world.running():
-            await asked(world, 5)
-            assert len(world.changes.seen) == 1
-            fake.sampled_at += 1
-            await world.change(2)
-        assert world.of(SHOP).pods["a"].at == NOW - 4
 
     async def test_a_query_with_variables_is_sent_for_each_workload_that_needs_it(self, fake: FakePrometheus) -> None:
         world = Source(fake.settings(), queries=[named("depth", DEPTH, scope="Service", interval_seconds=0.01)])
@@ -297,3 +268,64 @@ class TestReload:
             await asked(world, 3)
         assert set(fake.questions) == {"vector(1)"}
         assert "they have other" in (world.of(SHOP).error or "")
+
+
+def catalog(*queries: object, inline: bool = False) -> QueryCatalog:
+    return QueryCatalog(["main", "second"], queries, inline_allowed=inline)  # type: ignore[arg-type]
+
+
+def wanted(query: Query, namespace: str = "shop", workload: str = "web") -> WorkloadQuery:
+    return WorkloadQuery(query, namespace, workload)
+
+
+def resolved(query: InstantQuery | str) -> InstantQuery:
+    assert isinstance(query, InstantQuery), query
+    return query
+
+
+class TestResolving:
+    def test_workloads_share_a_query_where_it_is_the_same(self) -> None:
+        known = catalog(named("load", 'x{n="$namespace"}'), named("own", 'x{n="$namespace",w="$workload"}'))
+        one, two = wanted(Query(name="load")), wanted(Query(name="load"), workload="api")
+        assert known.resolve(one) == known.resolve(two) == replace(resolved(known.resolve(one)), text='x{n="shop"}')
+        assert resolved(known.resolve(wanted(Query(name="load"), "other"))).text == 'x{n="other"}'
+        assert resolved(known.resolve(wanted(Query(name="own")))).text == 'x{n="shop",w="web"}'
+
+    def test_the_instant_query_has_all_settings(self) -> None:
+        known = catalog(
+            named(
+                "rps", "x", server="second", scope="Service", namespace_label="ns", pod_label="p",
+                max_age_seconds=60, interval_seconds=5,
+            )
+        )  # fmt: skip
+        assert known.resolve(wanted(Query(name="rps"))) == InstantQuery(
+            server="second", text="x", by_pod=False, labels=("ns", "p"), max_age=60, interval=5
+        )
+
+    def test_the_window_is_that_of_the_text_unless_the_settings_name_one(self) -> None:
+        for more, window in (({}, 60), ({"window_seconds": 300}, 300), ({"window_seconds": 0}, 0)):
+            known = catalog(named("rps", RPS, **more))
+            assert resolved(known.resolve(wanted(Query(name="rps")))).window == window
+        inline = wanted(Query(prom_ql=RPS.replace("]", "] offset 5m"), server="main"))
+        assert resolved(catalog(inline=True).resolve(inline)).window == 360
+
+
+NAMED = [named("rps", "x"), named("third", "x", server="third"), named("bad", "x{")]
+
+
+@pytest.mark.parametrize(
+    ("queries", "query", "sentence"),
+    [
+        (NAMED[:1], Query(name="rsp"), "the settings define no such query (they have rps)"),
+        ([], Query(name="rsp"), "the settings define no such query (they have none yet)"),
+        (NAMED, Query(name="third"), "the settings define no Prometheus server 'third' (they have main, second)"),
+        (NAMED, Query(name="bad"), "at character 2"),
+        ([], Query(prom_ql="x", server="third"), "no Prometheus server 'third'"),
+        ([], Query(prom_ql="x{", server="main"), "at character 2"),
+        ([named("rps", 'x{w="$workload"}')], Query(name="rps"), "'A' is not a valid name of a workload"),
+    ],
+)
+def test_a_query_that_cannot_be_sent_has_a_fault(queries: list[object], query: Query, sentence: str) -> None:
+    assert sentence in str(catalog(*queries, inline=True).resolve(wanted(query, workload="A")))
+    if query.prom_ql:
+        assert "not allowed" in str(catalog(*queries).resolve(wanted(query)))
