@@ -129,3 +129,13 @@ def test_a_wrong_service_name_and_unmatched_pods_are_the_errors(
         }
         about = f"policy {workloads.namespace}/web"
         until(lambda: wanted <= {*check(registries=registries).get(about, ())}, 60, adapter.logs)
+
+
+def test_an_account_without_rights_gets_a_report_of_what_it_may_not_see(control_plane: ControlPlane) -> None:
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "nobody", "namespace": "default"}}
+    control_plane.client.apply(account)
+    nobody = control_plane.kubeconfig_with_token(control_plane.token("default", "nobody"), "kubeconfig-nobody")
+    status, printed = command("check", "--kubeconfig", nobody)
+    assert status == 0
+    lines = [line for line in printed.splitlines() if line.startswith("  skipped")]
+    assert any("watermarkpolicies, for watermarkpolicies.effective-load.io is forbidden" in line for line in lines)
