@@ -56,7 +56,7 @@ def policy() -> str:
 
 
 def spec_schema() -> str:
-    """The schema of a spec for `adapter.policy.documents`; descriptions of required fields alone, whose absence is told."""
+    """The schema of a spec for `adapter.policy.documents`, with descriptions of required fields alone."""
     (version,) = yaml.safe_load(CRD.read_text(encoding="utf-8"))["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return json.dumps(_pruned(schema, is_required=False), indent=1) + "\n"
