@@ -16,6 +16,7 @@ from adapter.policy.hpa import (
     Hpa,
     HpaMetric,
     ScalingPolicy,
+    ScalingRules,
     decode_hpa,
     parse_hpa,
 )
@@ -50,48 +51,34 @@ def hpa(*metrics: Object, **spec: Any) -> Object:
     }
 
 
-def test_target_and_bounds_are_read() -> None:
-    read = parse_hpa(hpa())
+def test_target_bounds_and_behavior_are_read_with_exact_tolerances() -> None:
+    rules = {"stabilizationWindowSeconds": 60, "policies": [{"type": "Percent", "value": 10, "periodSeconds": 60}]}
+    behavior = {"scaleUp": {"tolerance": "0.05"}, "scaleDown": {"tolerance": "0", "selectPolicy": "Min", **rules}}
+    read = parse_hpa(hpa(behavior=behavior))
     assert (read.namespace, read.name, read.uid) == ("shop", "checkout", "u1")
     assert read.target == CrossVersionReference("apps/v1", "Deployment", "checkout")
     assert read.bounds == Bounds(minimum=2, maximum=50)
-    assert read.bounds.last_scale is None
-    assert [parse_hpa(hpa(minReplicas=told)).bounds.minimum for told in (None, 0)] == [1, 0]
+    assert [parse_hpa(hpa(minReplicas=least)).bounds.minimum for least in (None, 0)] == [1, 0]
+    assert read.scale_up == ScalingRules(tolerance=Fraction(1, 20))
+    assert read.scale_down == ScalingRules(Fraction(0), 60, "Min", (ScalingPolicy("Percent", 10, 60),))
+    assert parse_hpa(hpa()).scale_up.tolerance is None
+
+
+FAILED: Object = {"status": "False", "reason": "FailedGetObjectMetric", "message": "no metric"}
 
 
 @pytest.mark.parametrize(
     ("conditions", "active", "inactive"),
     [
         ([{"type": "AbleToScale", "status": "True"}, {"type": "ScalingActive", "status": "True"}], True, ""),
-        (
-            [{"type": "ScalingActive", "status": "False", "reason": "FailedGetObjectMetric", "message": "no metric"}],
-            False,
-            "it does not act (FailedGetObjectMetric): no metric",
-        ),
-        ([{"type": "ScalingActive", "status": "False", "reason": "ScalingDisabled", "message": "0"}], False, ""),
+        ([{"type": "ScalingActive", **FAILED}], False, "it does not act (FailedGetObjectMetric): no metric"),
+        ([{"type": "ScalingActive", **FAILED, "reason": "ScalingDisabled"}], False, ""),
         (None, False, ""),
     ],
 )
 def test_an_hpa_says_itself_whether_it_acts_and_why_not(conditions: Any, active: bool, inactive: str) -> None:
     read = parse_hpa(hpa() | {"status": {"conditions": conditions}})
     assert (read.active, read.inactive) == (active, inactive)
-
-
-def test_tolerances_are_exact_and_absent_ones_stay_unknown() -> None:
-    behavior = {
-        "scaleUp": {"tolerance": "0.05", "stabilizationWindowSeconds": 0},
-        "scaleDown": {
-            "tolerance": "0",
-            "stabilizationWindowSeconds": 60,
-            "selectPolicy": "Min",
-            "policies": [{"type": "Percent", "value": 10, "periodSeconds": 60}],
-        },
-    }
-    read = parse_hpa(hpa(behavior=behavior))
-    assert (read.scale_up.tolerance, read.scale_up.stabilization) == (Fraction(1, 20), 0)
-    assert (read.scale_down.tolerance, read.scale_down.select) == (0, "Min")
-    assert read.scale_down.policies == (ScalingPolicy("Percent", 10, 60),)
-    assert parse_hpa(hpa()).scale_up.tolerance is None
 
 
 CPU: Object = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}

@@ -12,7 +12,6 @@ from adapter.policy.linking import (
     MAX_SELECTOR_REQUIREMENTS,
     Links,
     Neighbours,
-    TargetRef,
     owned_by,
     selector_fault,
     target_pods,
@@ -32,15 +31,6 @@ def links(**policies: str) -> Links:
 
 
 class TestLinks:
-    def test_a_policy_has_a_link_once_its_hpa_exists(self) -> None:
-        made = links(web="scaler")
-        assert made.link("web") is None
-        made.put_hpa("scaler", hpa("scaler", "web"))
-        link = made.link("web")
-        assert link is not None
-        assert (link.policy.name, link.hpa.name) == ("web", "scaler")
-        assert link.ref == TargetRef("shop", "apps/v1", "Deployment", "web")
-
     @pytest.mark.parametrize(
         ("version", "kind", "name", "same"),
         [
@@ -93,13 +83,6 @@ class TestLinks:
 
 
 class TestTargetPods:
-    def test_a_pod_must_match_the_selector_and_be_owned(self) -> None:
-        ours = pod("web-0", labels={"app": "web"}, owner=Owner("ReplicaSet", "web-abc"))
-        other_labels = replace(ours, name="web-1", labels={"app": "api"})
-        other_owner = replace(ours, name="web-2", owner=Owner("ReplicaSet", "api-abc"))
-        pods = (ours, other_labels, other_owner)
-        assert [one.name for one in target_pods(pods, parse_selector("app=web").matches, WEB)] == ["web-0"]
-
     def test_custom_target_that_controls_pods_has_only_those(self) -> None:
         clone_set = Target(api_version="apps.kruise.io/v1alpha1", kind="CloneSet", name="web", uid="u1")
         own = pod("own", labels={"app": "web"}, owner=Owner("CloneSet", "web", "u1"))

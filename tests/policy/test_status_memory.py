@@ -29,10 +29,6 @@ def restored(memory: Memory) -> Memory:
     return status_memory.from_status(status).of(pods)
 
 
-def size(memory: Memory) -> int:
-    return len(msgspec.json.encode({"memory": status_memory.to_status(memory)}))
-
-
 @pytest.mark.parametrize("uids", [("a", "b"), (uuid(1), uuid(2))], ids=["of a document", "of the API server"])
 def test_pods_away_and_the_begin_of_an_error_are_restored(uids: tuple[str, str]) -> None:
     memory = Memory(pods=dict(zip(uids, (OUT, DOUBTFUL), strict=True)), error_since=NOW - 5)
@@ -54,7 +50,7 @@ def test_a_status_remembers_200_pods_in_4_kb_whatever_their_times(moments: int) 
         uuid(index): (OUT if index % 3 else DOUBTFUL)._replace(since=NOW - index % moments) for index in range(600)
     }
     memory = Memory(pods=pods, error_since=NOW)
-    assert size(memory) <= LARGEST
+    assert len(msgspec.json.encode({"memory": status_memory.to_status(memory)})) <= LARGEST
     after = restored(memory)
     assert len(after.pods) == 200  # the longest away
     assert min(each.since for uid, each in pods.items() if uid in after.pods) == min(e.since for e in pods.values())

@@ -223,17 +223,18 @@ FORMER: dict[str, tuple[Any, str]] = {
 """Former names of fields, each with a value that it took and the present name."""
 
 
+FORMER_PLACES = {"spec.metrics[0].resource": CPU, "spec.metrics[0].query": RPS}
+
+
 def former(path: str, value: Any) -> Object:
     """A spec that is right but for one field, which has its former name."""
     place, _, name = path.rpartition(".")
-    match place:
-        case "spec.registry":
-            return {"registry": {**NACOS, name: value}}
-        case "spec.metrics[0].resource":
-            return metric(CPU, resource={"name": "cpu", name: value})
-        case "spec.metrics[0].query":
-            return metric(RPS, query={"name": "http_requests_per_second", name: value})
-    return {name: value}
+    if place == "spec.registry":
+        return {"registry": {**NACOS, name: value}}
+    if (base := FORMER_PLACES.get(place)) is None:
+        return {name: value}
+    source = place.rpartition(".")[2]
+    return metric(base, **{source: {**base[source], name: value}})
 
 
 WRONG |= {
