@@ -22,14 +22,7 @@ from tests.load.kit import cpu, policy
 
 DEPLOYMENT = CrossVersionReference("apps/v1", "Deployment", "web")
 POLICY = CrossVersionReference("effective-load.io/v1alpha1", "WatermarkPolicy", "web")
-DESIRED = HpaMetric(
-    kind="Object",
-    name="desired_replicas",
-    described=POLICY,
-    target="AverageValue",
-    aim=NANO,
-)
-EXACT = ScalingRules(tolerance=Fraction(0))
+DESIRED = HpaMetric(kind="Object", name="desired_replicas", described=POLICY, target="AverageValue", aim=NANO)
 
 
 def exact(**more: Any) -> ScalingRules:
@@ -42,8 +35,8 @@ HPA = Hpa(
     target=DEPLOYMENT,
     bounds=Bounds(minimum=2, maximum=50),
     metrics=(DESIRED,),
-    scale_up=EXACT,
-    scale_down=EXACT,
+    scale_up=exact(),
+    scale_down=exact(),
 )
 WELL = Wiring(policy=policy(cpu("1200m", "400m")), hpa=HPA, has_tolerance=True)
 

@@ -86,17 +86,11 @@ class TestTargetPods:
     def test_custom_target_that_controls_pods_has_only_those(self) -> None:
         clone_set = Target(api_version="apps.kruise.io/v1alpha1", kind="CloneSet", name="web", uid="u1")
         own = pod("own", labels={"app": "web"}, owner=Owner("CloneSet", "web", "u1"))
-        foreign = [
-            replace(own, name=f"foreign{number}", owner=owner)
-            for number, owner in enumerate(
-                (Owner("ReplicaSet", "api-abc"), Owner("StatefulSet", "web"), Owner("CloneSet", "web", "u0"))
-            )
-        ]
-        job = replace(own, name="job", owner=Owner("Job", "web"))
-        assert [
-            one.name for one in target_pods([*foreign, job, own], parse_selector("app=web").matches, clone_set)
-        ] == ["own"]
-        assert list(target_pods([*foreign, job], parse_selector("app=web").matches, clone_set)) == foreign[:2]
+        owners = Owner("ReplicaSet", "api-abc"), Owner("StatefulSet", "web"), Owner("CloneSet", "web", "u0")
+        foreign = [replace(own, name=f"foreign{number}", owner=owner) for number, owner in enumerate(owners)]
+        job, selects = replace(own, name="job", owner=Owner("Job", "web")), parse_selector("app=web").matches
+        assert list(target_pods([*foreign, job, own], selects, clone_set)) == [own]
+        assert list(target_pods([*foreign, job], selects, clone_set)) == foreign[:2]
 
     def test_of_partial_pods_only_what_they_state_excludes_them(self) -> None:
         bare = pod("bare", labels={}, owner=None)
@@ -108,9 +102,8 @@ class TestTargetPods:
         most = ",".join(f"k{number}" for number in range(MAX_SELECTOR_REQUIREMENTS))
         assert "has no selector" in selector_fault(parse_selector("").requirements)
         assert selector_fault(parse_selector(most).requirements) == ""
-        assert f"{MAX_SELECTOR_REQUIREMENTS + 1} requirements" in selector_fault(
-            parse_selector(f"{most},one-more").requirements
-        )
+        more = parse_selector(f"{most},one-more").requirements
+        assert f"{MAX_SELECTOR_REQUIREMENTS + 1} requirements" in selector_fault(more)
 
 
 # --- which pods are the target's
