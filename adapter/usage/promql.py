@@ -14,12 +14,11 @@ from typing import NamedTuple
 
 import promql_parser as ast
 
-INPUT_PREFIX = "el_"
+INPUT_PREFIX = "el_"  # short: half of an answer's rows have it
 INPUT_LABEL = INPUT_PREFIX + secrets.token_hex(8)
 """The label of those series of `question` that are not values: `time` or `count`, and a number.
 
 A tenant's exporter may write any label, and a query without an aggregation keeps it, so nobody can guess this one.
-Half of an answer's rows have it, so it is short.
 """
 _JOIN = f"\nor on ({INPUT_LABEL}) "  # no two parts have the same mark; comparing all labels takes a tenth more
 
