@@ -13,8 +13,7 @@ from fractions import Fraction
 NANO = 10**9
 """Nano-units in one unit."""
 
-_LIMIT = (1 << 63) - 1
-_LIMIT_DIGITS = 19
+_LIMIT, _LIMIT_DIGITS = (1 << 63) - 1, 19
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
