@@ -18,7 +18,7 @@ from tests.usage.fakes import raw
 
 Object = dict[str, Any]
 
-BEAT_SECONDS = 0.1
+BEAT_SECONDS = 0.5
 USER = "system:serviceaccount:effective-load:effective-load"
 _PATH = re.compile(
     r"(?P<prefix>/api/v1|/apis/[^/]+/[^/]+)(?:/namespaces/(?P<namespace>[^/]+))?"
@@ -43,7 +43,7 @@ def refusal(code: int, reason: str, message: str) -> web.Response:
 
 
 class Cluster:
-    """Lists, watches, scales, discovery and metrics.k8s.io. A watch that works has a bookmark every tenth of a second.
+    """Lists, watches, scales, discovery and metrics.k8s.io. A watch that works has a bookmark each `BEAT_SECONDS`.
 
     What is broken is named by its plural, or by plural and namespace (`pods in shop`).
     """
@@ -107,10 +107,6 @@ class Cluster:
         item = self.objects[plural].pop(key)
         item["metadata"]["resourceVersion"] = str(next(self._versions))
         self._tell(plural, "DELETED", item)
-
-    def status(self, key: str) -> Object:
-        """What a policy's status says."""
-        return dict(self.objects["watermarkpolicies"][key].get("status") or {})
 
     # -- breaking
 

@@ -124,6 +124,12 @@ class Stand:
 
         await until(refused, PATIENCE_SECONDS, self.all_answers)
 
+    def status(self, service: Service) -> Object:
+        """What its policy's status says."""
+        return dict(
+            self.cluster.objects["watermarkpolicies"][f"{service.namespace}/{service.name}"].get("status") or {}
+        )
+
     def silent(self, resource: str) -> float | None:
         """The metric of silent watches."""
         return self.metrics.registry.get_sample_value("effective_load_watch_stale", {"resource": resource})
@@ -194,7 +200,7 @@ def _query(source: str) -> str:
 
 
 def _settings(proms: dict[str, FakePrometheus], platforms: dict[str, Platform], more: dict[str, Any]) -> Settings:
-    brief = {"interval_seconds": 0.2, "max_age_seconds": 8}  # a busy machine must not make other samples too old
+    brief = {"interval_seconds": 0.5, "max_age_seconds": 12}  # a busy machine must not make other samples too old
     more["kubernetes"] = {"watch_silence_seconds": SILENCE_SECONDS, **more.get("kubernetes", {})}
     return Settings.model_validate(
         {
@@ -204,7 +210,7 @@ def _settings(proms: dict[str, FakePrometheus], platforms: dict[str, Platform], 
                 "queries": [{"name": name, "server": name, "query": _query(name), **brief} for name in proms],
             },
             "registries": [
-                {"name": name, "type": "HTTP", "url": platform.url, "interval_seconds": 0.2}
+                {"name": name, "type": "HTTP", "url": platform.url, "interval_seconds": 0.5}
                 for name, platform in platforms.items()
             ],
             **more,

@@ -48,15 +48,6 @@ async def test_a_kind_without_policies_is_dropped_with_its_watch_and_its_series(
     assert [one for one in stand.cluster.asked if "example.com" in one] == []
 
 
-async def test_a_kind_whose_definition_was_deleted_and_created_again_is_watched_again(stand: Stand) -> None:
-    stand.cluster.break_watches(stand.cluster.gone, "widgets")
-    await stand.until_refused(["thing"], "serves no")
-    await eventually(lambda: stand.silent("widgets.example.com") is None)
-    assert await stand.answer(WEB) == "5"
-    stand.cluster.mend()
-    await stand.until_answered()
-
-
 async def test_a_kind_that_discovery_names_though_it_is_gone_is_asked_for_ever_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

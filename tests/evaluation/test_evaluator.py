@@ -9,7 +9,7 @@ from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import ResolvedTarget
 from adapter.load.assessment import Assessment
 from adapter.load.decide import decide
-from adapter.load.pods import Pod, PodState
+from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Query, Registry
@@ -79,27 +79,14 @@ def desired(view: PolicyView) -> int | None:
     return decide(view.assessment, view.scale, view.bounds, view.assessment.at).desired
 
 
-@pytest.mark.parametrize(
-    "stray",
-    [
-        replace(web_pods(1)[0], name="stray", uid="uid-stray", labels={"app": "other"}),
-        replace(web_pods(1, "canary")[0], labels={"app": "web"}),
-    ],
-    ids=["that the selector does not match", "of another Deployment with the same labels"],
-)
-def test_pods_of_others_are_not_assessed(stand: Stand, stray: Pod) -> None:
-    stand.world.pod_changed(None, stray)
+def test_pods_that_the_selector_does_not_match_are_not_assessed(stand: Stand) -> None:
+    stand.world.pod_changed(None, replace(web_pods(1)[0], name="stray", uid="uid-stray", labels={"app": "other"}))
     assert len(stand.assessment().pods) == 5
 
 
-def test_a_pod_whose_endpoints_are_not_serving_is_pulled_out(stand: Stand) -> None:
+def test_a_pod_without_serving_endpoints_is_pulled_out_and_doubtful_while_their_watch_is_silent(stand: Stand) -> None:
     stand.inputs.endpoints["web-0"] = False
     assert stand.assessment().counts[PodState.PULLED_OUT] == 1
-
-
-def test_while_the_watch_of_endpoints_is_silent_what_it_said_is_doubted_and_nobody_comes_back(stand: Stand) -> None:
-    stand.inputs.endpoints["web-0"] = False
-    stand.view()
     stand.inputs.are_endpoints_silent = True
     for said in (False, None):
         stand.inputs.endpoints["web-0"] = said

@@ -42,6 +42,7 @@ LAUGHS = "a0: &a0 [1, 1]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" fo
         ("a:\n  b: {{ .Values.c }}", "line 2: a key must be a text, not a mapping or list"),
         ('{"a": "\\ud800"}', "surrogates not allowed"),
         ('{"a": 1,, "b": 2]', "is not JSON ("),
+        ("a: " + "9" * 5000, "Exceeds the limit (4300 digits)"),
         ("a: b: c", "is not YAML: mapping values are not allowed"),
         ("a: 1\n---\nb: 2", "begins a second document"),
     ],

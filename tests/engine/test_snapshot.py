@@ -1,0 +1,44 @@
+"""What requests find before the first evaluation of a policy, and before the first result of a query."""
+
+import pytest
+
+from adapter.settings import NamedQuery, PrometheusServer, PrometheusSettings, Settings
+from adapter.snapshot import Key
+from tests.engine.kit import Service, running, standing
+from tests.waiting import eventually
+
+WEB = Service("shop", "web", "deployments", "cpu")
+
+
+async def test_named_query_is_published_before_its_first_result_and_removed_with_its_settings() -> None:
+    async with standing() as stand, running(stand):
+        server = PrometheusServer(name="gone", url="http://127.0.0.1:1")
+        query = NamedQuery(name="depth", server="gone", query="sum(depth)", scope="Service")
+        stand.engine.apply_settings(Settings(prometheus=PrometheusSettings(servers=(server,), queries=(query,))))
+        assert stand.engine.snapshots.current.queries["depth"].fetched_at is None
+        stand.engine.apply_settings(Settings())
+        assert not stand.engine.snapshots.current.queries
+
+
+async def test_policy_that_is_created_later_is_published_before_its_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with standing() as stand, running(stand):
+        snapshots = stand.engine.snapshots
+        await eventually(lambda: snapshots.current.synced)
+        monkeypatch.setattr(stand.engine.queue, "_next", lambda: None)  # no policy is evaluated
+        stand.add(WEB)
+        await eventually(lambda: snapshots.current.policies)
+        assert snapshots.current.policies[Key("shop", "web")].pending
+
+
+async def test_snapshot_is_not_synced_before_every_policy_was_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with standing(WEB) as stand:
+        engine = stand.engine
+        monkeypatch.setattr(engine.queue, "_next", lambda: None)
+        assert "the Kubernetes caches are still being filled: watermarkpolicies, " in engine.filling()
+        async with running(stand):
+            await eventually(lambda: "WatermarkPolicies have not been assessed yet" in engine.filling())
+            assert not engine.snapshots.current.synced
+            monkeypatch.undo()
+            engine.queue.resync([])
+            await eventually(lambda: engine.snapshots.current.synced)
+    assert not any(view.pending for view in engine.snapshots.current.policies.values())
