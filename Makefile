@@ -63,7 +63,7 @@ test-versions: $(STAMP)  ## What depends on Kubernetes, on the control plane of 
 	done
 
 test-unit: $(STAMP)  ## The tests that need no server
-	$(BIN)/python -m pytest -m "not integration and not e2e" $(APART) --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not integration and not e2e" $(APART) --ignore=tests/e2e --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=2 $(PYTEST_ARGS)
 
 PYTHONS ?= 3.11 3.12 3.13
 test-pythons:  ## The tests that need no server, with each version of PYTHONS; those that are not installed are named
