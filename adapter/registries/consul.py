@@ -30,20 +30,10 @@ COMMIT_SECONDS = (0.02, 0.05, 0.1, 0.3, 1.0)
 """Pauses before a list that is older than the change is read again: a server streams a change before it commits it."""
 AT_ONCE = 8
 """Concurrent lists: after a reconnect all services are listed together."""
-CRITICAL = "CRITICAL"
-"""The status of an instance with a check that fails, or that has not run yet."""
-MAINTENANCE = "MAINTENANCE"
-POD_NAME = "pod-name"
-POD_UID = "pod-uid"
-POD_NAMESPACE = "k8s-namespace"
-"""Metadata keys of consul-k8s for the pod of an instance."""
 LIST_SECONDS = 60.0
 """How long equal answers to blocking queries confirm a list."""
 
 _SERVER_JITTER = 17 / 16  # Consul adds up to a sixteenth to the wait, so that not all queries end together
-_NODE_MAINTENANCE = "_node_maintenance"
-_SERVICE_MAINTENANCE = "_service_maintenance:"
-_LAN = ("lan_ipv4", "lan_ipv6")
 _RIGHTS = "give the token service:read on the service and node:read"
 
 
@@ -205,7 +195,7 @@ def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterat
     meta = service.meta or {}
     address = service.address or entry.node.address
     # The other family's address, too. Virtual and WAN addresses belong to no pod.
-    tagged = [each for name, each in (service.tagged_addresses or {}).items() if name in _LAN]
+    tagged = [each for name, each in (service.tagged_addresses or {}).items() if name.startswith("lan_")]
     others = [(each.address, each.port or service.port) for each in tagged if each.address not in {"", address}]
     for ip, port in [(address, service.port), *others]:
         yield Instance(
@@ -215,9 +205,10 @@ def _instances(entry: _Entry, pod_name_key: str, warning_is_out: bool) -> Iterat
             # A registration that states its passing weight alone gets an unintended warning weight of 0.
             weight=(service.weights.warning or None) if status == "WARNING" else service.weights.passing,
             status=status,
-            pod_uid=meta.get(POD_UID, ""),
-            pod_name=meta.get(pod_name_key or POD_NAME, ""),
-            pod_namespace=meta.get(POD_NAMESPACE, ""),
+            # As consul-k8s names them.
+            pod_uid=meta.get("pod-uid", ""),
+            pod_name=meta.get(pod_name_key or "pod-name", ""),
+            pod_namespace=meta.get("k8s-namespace", ""),
             metadata=meta,
         )
 
@@ -228,7 +219,7 @@ def _status(checks: list[_Check]) -> str:
     The check `serfHealth` of a node counts like any other. It takes all pods of an agent out at once, and rightly:
     Consul hands out none of their addresses then. If that means every pod, it is doubt (`load.states`).
     """
-    if any(check.id == _NODE_MAINTENANCE or check.id.startswith(_SERVICE_MAINTENANCE) for check in checks):
-        return MAINTENANCE
+    if any(check.id == "_node_maintenance" or check.id.startswith("_service_maintenance:") for check in checks):
+        return "MAINTENANCE"
     statuses = {check.status for check in checks}
-    return CRITICAL if "critical" in statuses else "WARNING" if "warning" in statuses else "PASSING"
+    return "CRITICAL" if "critical" in statuses else "WARNING" if "warning" in statuses else "PASSING"

@@ -143,7 +143,7 @@ class Client:
         if (connector := self._http.connector) is None:
             raise RuntimeError("the session is closed")
         if (request := self._prepared.get(server := (url.scheme, url.raw_authority))) is None:
-            usual = {**self._http.headers, **opened.headers}
+            (usual := self._http.headers.copy()).update(opened.headers)
             request = aiohttp.ClientRequest("GET", url, headers=usual, ssl=opened.tls or True, session=self._http)
             self._prepared[server] = request
         (sent := request.headers.copy()).update(headers or {})
