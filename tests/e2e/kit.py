@@ -109,6 +109,26 @@ class Load:
         self._pods: dict[str, float] = {}
         self._queues: dict[str, float] = {}
 
+    def serve(
+        self,
+        pods: int,
+        *,
+        each: float | None = None,
+        queue: float = 0,
+        marks: tuple[str, str] = ("100", "40"),
+        name: str = "web",
+        hpa: Mapping[str, Any] | None = None,
+        **policy: Any,
+    ) -> None:
+        """Creates a service of so many pods with this load, of each or as a whole, its policy, and its HPA."""
+        self._workloads.deployment(name, pods)
+        if each is None:
+            self.queue(name, queue)
+        else:
+            self.each(name, each)
+        self._workloads.policy(name, [query_watermarks("queue" if each is None else "load", *marks)], **policy)
+        self._workloads.hpa(name, **(hpa or {}))
+
     def each(self, name: str, value: float, *, but: Mapping[str, float | None] | None = None) -> None:
         """Sets the same load on every pod of a workload except those in `but`; None removes a pod's series."""
         wanted = dict.fromkeys(self._workloads.pod_names(name), value) | dict(but or {})

@@ -61,6 +61,10 @@ class Platform(ABC):
     }
     more: ClassVar[Mapping[str, Any]] = {"intervalSeconds": INTERVAL}
     """Further settings."""
+    secret_field: ClassVar[str] = ""
+    """The setting that names the file of the secret, if there is one."""
+    port: ClassVar[str] = "port"
+    """The server's attribute that has the port."""
 
     def __init__(self, server: Any, port: int, folder: Path) -> None:
         self.server, self.folder, self.secret = server, folder, folder / "secret"
@@ -68,10 +72,17 @@ class Platform(ABC):
         self.service, self.ips = f"shop.{self.name}", dict[str, str]()
         self.grant()
 
+    @staticmethod
+    def serve() -> Any:
+        """A server of this kind, not started yet."""
+        raise NotImplementedError
+
     @classmethod
-    @abstractmethod
-    def run(cls, folder: Path) -> contextlib.AbstractContextManager["Platform"]:
+    @contextlib.contextmanager
+    def run(cls, folder: Path) -> Iterator["Platform"]:
         """A server of this kind, and the platform on it, during the block."""
+        with cls.serve() as server:
+            yield cls(server, getattr(server, cls.port), folder)
 
     @property
     def name(self) -> str:
@@ -85,11 +96,7 @@ class Platform(ABC):
     def settings(self) -> dict[str, Any]:
         """The registry's entry in the adapter's settings."""
         fixed = {"name": self.name, "type": self.type, "servers": [self.address], "timeoutSeconds": 2}
-        return {**fixed, **self.more, **self.credentials()}
-
-    def credentials(self) -> dict[str, Any]:
-        """The settings that name the file of the secret."""
-        return {"tokenFile": str(self.secret)}
+        return {**fixed, **self.more, **({self.secret_field: str(self.secret)} if self.secret_field else {})}
 
     def register(self, pods: Mapping[str, str], *out: str) -> None:
         """Registers pods, by name and address. Those that are out come first: at no time do all of them serve."""
@@ -177,12 +184,8 @@ class OnConsul(Platform):
 
     type, bound = "Consul", 1.0
     more: ClassVar = {"waitSeconds": 2}
-
-    @classmethod
-    @contextlib.contextmanager
-    def run(cls, folder: Path) -> Iterator[Platform]:
-        with Consul(deny=True) as server:
-            yield cls(server, server.port, folder)
+    secret_field = "tokenFile"
+    serve = staticmethod(lambda: Consul(deny=True))
 
     def grant(self) -> None:
         self._accessor, secret = self.server.token(SEES_ALL)
@@ -219,11 +222,8 @@ class OnZooKeeper(Platform):
         "slow": f"{LATE}|{UNREACHABLE}",
     }
 
-    @classmethod
-    @contextlib.contextmanager
-    def run(cls, folder: Path) -> Iterator[Platform]:
-        with ZooKeeper() as server:
-            yield cls(server, server.port, folder)
+    secret_field = "passwordFile"
+    serve = ZooKeeper
 
     @property
     def address(self) -> str:
@@ -232,9 +232,6 @@ class OnZooKeeper(Platform):
     @property
     def _folder(self) -> str:
         return f"/services/{self.service}"
-
-    def credentials(self) -> dict[str, Any]:
-        return {"passwordFile": str(self.secret)}
 
     def right_secret(self) -> str:
         return "right"
@@ -275,14 +272,9 @@ class OnZooKeeper(Platform):
 class OnPolaris(Platform):
     """Polaris: isolation; the adapter polls."""
 
-    type = "Polaris"
+    type, secret_field = "Polaris", "tokenFile"
     causes: ClassVar = {**Platform.causes, "wiped": f"no such service|{CREDENTIALS}"}
-
-    @classmethod
-    @contextlib.contextmanager
-    def run(cls, folder: Path) -> Iterator[Platform]:
-        with Polaris(client_auth=True) as server:
-            yield cls(server, server.port, folder)
+    serve = staticmethod(lambda: Polaris(client_auth=True))
 
     def right_secret(self) -> str:
         return str(self.server.token)
@@ -304,25 +296,17 @@ class OnPolaris(Platform):
 class OnNacos(OnPolaris):
     """Polaris as a Nacos server: weight 0. It detects its own changes once a second, and lets everybody read."""
 
-    type, bound = "Nacos", INTERVAL + 2.0
+    type, bound, secret_field, port = "Nacos", INTERVAL + 2.0, "", "nacos_port"
+    serve = Polaris
     # A wiped server is logged as an emptied one, which is told once in ten seconds: they are not one after the other.
     causes: ClassVar = {
         "wiped": GONE,
         **{one: Platform.causes[one] for one in ("killed", "frozen", "slow", "emptied")},
     }
 
-    @classmethod
-    @contextlib.contextmanager
-    def run(cls, folder: Path) -> Iterator[Platform]:
-        with Polaris() as server:
-            yield cls(server, server.nacos_port, folder)
-
     @property
     def address(self) -> str:
         return f"{super().address}/nacos"
-
-    def credentials(self) -> dict[str, Any]:
-        return {}
 
     def pull(self, pod: str, *, out: bool) -> None:
         self._call("PUT", "", pod, weight=0 if out else 100)
@@ -344,18 +328,12 @@ class OnEureka(Platform):
         "slow": LATE,
     }
 
-    @classmethod
-    @contextlib.contextmanager
-    def run(cls, folder: Path) -> Iterator[Platform]:
-        with EurekaServer(cache_ms=0, guarded=True) as server:
-            yield cls(server, server.port, folder)
+    secret_field = "passwordFile"
+    serve = staticmethod(lambda: EurekaServer(cache_ms=0, guarded=True))
 
     @property
     def address(self) -> str:
         return f"{super().address}/eureka"
-
-    def credentials(self) -> dict[str, Any]:
-        return {"passwordFile": str(self.secret)}
 
     def right_secret(self) -> str:
         return eureka.PASSWORD
@@ -382,7 +360,7 @@ class OnEureka(Platform):
 class OnHttp(Platform):
     """A platform of one's own: the example in the docs, with TLS and a token. What it does not list serves."""
 
-    type = "HTTP"
+    type, secret_field = "HTTP", "bearerTokenFile"
     causes: ClassVar = {
         "killed": UNREACHABLE,
         "wiped": "knows no such service",
@@ -406,9 +384,6 @@ class OnHttp(Platform):
         settings = super().settings
         del settings["servers"]
         return {**settings, "url": f"https://127.0.0.1:{self.proxy.port}/instances"}
-
-    def credentials(self) -> dict[str, Any]:
-        return {"bearerTokenFile": str(self.secret)}
 
     def right_secret(self) -> str:
         return TOKEN

@@ -93,10 +93,7 @@ class Scene:
 
     def web(self) -> None:
         """Creates a Deployment of five pods that needs eight, with an HPA that does not scale."""
-        self.workloads.deployment("web", 5)
-        self.load.each("web", 150)
-        self.workloads.policy("web", [query_watermarks("load", "100", "40")])
-        self.workloads.hpa("web", behavior=CALM)
+        self.load.serve(5, each=150, hpa={"behavior": CALM})
 
     def wait(self, name: str, answer: str) -> str:
         return wait_asked(self.workloads, name, answer)

@@ -1,30 +1,26 @@
 """The companion: a policy's status, leader election, and memory across restarts."""
 
 import time
+from typing import Any
 
 from lab.harness.companion import LEASE_PATH, CompanionProcess
 from lab.harness.prometheus import Prometheus
 from lab.harness.workloads import Workloads
 from tests.e2e.conftest import Laws, MakeCompanion
-from tests.e2e.kit import CALM, Load, condition, policy_path, prometheus_settings, query_watermarks, wait_desired
+from tests.e2e.kit import CALM, Load, condition, policy_path, prometheus_settings, wait_desired
 
 FAILOVER_SECONDS = 15
 BUSY = 2
 """So many times as long it may take beside five other workers."""
 
 
-def begin(workloads: Workloads, load: Load) -> None:
-    """A service `web` of five pods, above its watermarks of 120 and 40, whose HPA does not scale."""
-    workloads.deployment("web", 5)
-    load.each("web", 150)
-    workloads.policy("web", [query_watermarks("load", "120", "40")])
-    workloads.hpa("web", behavior=CALM)
+SERVICE: dict[str, Any] = {"each": 150, "marks": ("120", "40"), "hpa": {"behavior": CALM}}
 
 
 def test_a_status_shows_the_assessment_and_the_decision_also_in_columns(
     companion: CompanionProcess, workloads: Workloads, load: Load
 ) -> None:
-    begin(workloads, load)
+    load.serve(5, **SERVICE)
     found = wait_desired(workloads, 7)
     assert (found["verdict"], found["metric"], found["current"]) == ("Above", "load", 5)
     assert (found["effective"], found["raw"], found["high"], found["low"]) == ("150", "150", "120", "40")
@@ -43,7 +39,7 @@ def test_a_killed_leader_is_followed_and_an_ending_one_hands_over(
     make_companion: MakeCompanion, workloads: Workloads, load: Load, shared_prometheus: Prometheus, laws: Laws
 ) -> None:
     """Conditions stay as old as they are."""
-    begin(workloads, load)
+    load.serve(5, **SERVICE)
     settings = laws.over(prometheus_settings(shared_prometheus))
     first = make_companion(settings)
     first.wait_leading()

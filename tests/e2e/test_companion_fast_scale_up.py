@@ -7,7 +7,6 @@ are as far apart, and the server asks as often.
 import secrets
 import statistics
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -59,17 +58,12 @@ def server(slow: ControlPlane, numbers: Numbers) -> Iterator[AdapterProcess]:
 
 
 @pytest.fixture
-def rights(slow: ControlPlane, server: AdapterProcess) -> Path:
-    reset_lease(slow)
-    return companion_kubeconfig(slow, RIGHTS)
+def start(slow: ControlPlane, server: AdapterProcess, told: Numbers, laws: Laws) -> Start:
+    """Starts a companion that reads `told`, with the rights of these features."""
 
-
-@pytest.fixture
-def start(slow: ControlPlane, laws: Laws) -> Start:
-    """Starts a companion that reads these numbers, with these rights and a name."""
-
-    def made(source: Numbers, rights: Path, name: str = "companion") -> CompanionProcess:
-        return CompanionProcess(slow, laws.over(source.settings() | FAST), kubeconfig=rights, name=name)
+    def made(*rights: str) -> CompanionProcess:
+        reset_lease(slow)
+        return CompanionProcess(slow, laws.over(told.settings() | FAST), kubeconfig=companion_kubeconfig(slow, rights))
 
     return made
 
@@ -93,13 +87,13 @@ def follow(shop: Workloads, name: str, *sources: Numbers) -> None:
 
 
 def test_the_count_follows_the_load_before_the_hpa_syncs_and_the_hpa_agrees(
-    slow: ControlPlane, start: Start, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
+    slow: ControlPlane, start: Start, numbers: Numbers, told: Numbers, shop: Workloads
 ) -> None:
     """The HPA, which reads the new load only after a raise, takes half its period on average."""
     names = [f"web-{index}" for index in range(CHANGES)]
     for name in names:
         follow(shop, name, numbers, told)
-    with start(told, rights) as companion, Course(shop) as course:
+    with start(*RIGHTS) as companion, Course(shop) as course:
         companion.wait_leading()
         for name in names:
             shop.wait_ready(name, 1)
@@ -123,11 +117,10 @@ def test_the_count_follows_the_load_before_the_hpa_syncs_and_the_hpa_agrees(
 
 
 def test_without_the_right_the_hpa_scales_and_the_status_gives_the_reason(
-    start: Start, rights: Path, numbers: Numbers, told: Numbers, shop: Workloads
+    start: Start, numbers: Numbers, told: Numbers, shop: Workloads
 ) -> None:
     follow(shop, "web", numbers, told)
-    bare = companion_kubeconfig(shop.cluster, ("status",))
-    with start(told, bare) as companion:
+    with start("status") as companion:
         companion.wait_leading()
         shop.wait_ready("web", 1)
         shop.wait_condition("web", "ScalingActive")

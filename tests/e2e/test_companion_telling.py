@@ -12,7 +12,7 @@ from lab.harness.client import Object
 from lab.harness.prometheus import HttpThread, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeCompanion
-from tests.e2e.kit import Load, prometheus_settings, query_watermarks, wait_finding
+from tests.e2e.kit import Load, prometheus_settings, wait_finding
 
 EVENTS = "/apis/events.k8s.io/v1/namespaces/{}/events"
 RIGHTS = ("status", "events")
@@ -64,12 +64,8 @@ def test_each_scaling_is_an_event_that_names_its_author_and_a_notification(
     shared_prometheus: Prometheus,
     hook: Hook,
 ) -> None:
-    workloads.deployment("web", 5)
-    load.each("web", 100)
-    workloads.policy("web", [query_watermarks("load", "120", "40")])
-    workloads.hpa(
-        "web", minimum=4, up_window=5
-    )  # so that the companion, which reads for itself, knows the load before it acts
+    # So late that the companion, which reads for itself, knows the load before the HPA acts.
+    load.serve(5, each=100, marks=("120", "40"), hpa={"minimum": 4, "up_window": 5})
     companion = make_companion(prometheus_settings(shared_prometheus) | {"companion": hook.settings()}, rights=RIGHTS)
     companion.wait_leading()
     wait_finding(workloads, "Ready", "Decided")

@@ -3,40 +3,24 @@
 import secrets
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from lab.harness import binaries
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds, merged
-from lab.harness.client import Object, query
+from lab.harness.client import Object
 from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
 from lab.harness.control_plane import ControlPlane
 from lab.harness.kwok import READY_AFTER
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, policy_metric, until
-from tests.e2e.conftest import MakeAdapter, MakeCompanion
+from tests.e2e.conftest import MakeAdapter
 from tests.e2e.kit import Load, condition, prometheus_settings, query_watermarks, wait_finding
 
 ON = {"companion": {"features": {"hpaConfiguration": True}}}
 RIGHTS = ("status", "hpa-configuration")
 ROUNDS = 6
 GATE = "HPAConfigurableTolerance"
-
-
-def service(workloads: Workloads, maker: str = "kubectl", **rule: Any) -> Object:
-    """Creates a service with an HPA without behavior; returns the HPA's spec."""
-    workloads.deployment("web", 2)
-    workloads.policy("web", [query_watermarks("load", "120", "40")], **{"hpaConfiguration": "Manage", **rule})
-    spec = {
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-        "minReplicas": 1,
-        "maxReplicas": 100,
-        "metrics": [policy_metric("web")],
-    }
-    item = workloads.item("autoscaling/v2", "HorizontalPodAutoscaler", "web", spec)
-    workloads.client.post(f"{workloads.client.collection(item)}?{query({'fieldManager': maker})}", item)
-    return spec
 
 
 def behavior(workloads: Workloads) -> Object:
@@ -48,41 +32,21 @@ def tolerances(workloads: Workloads) -> list[str | None]:
     return [behavior(workloads).get(direction, {}).get("tolerance") for direction in ("scaleUp", "scaleDown")]
 
 
-def apply(workloads: Workloads, manager: str, spec: Object) -> None:
-    """Server-side apply as another manager, by force."""
-    item = workloads.item("autoscaling/v2", "HorizontalPodAutoscaler", "web", spec)
-    manners = query({"fieldManager": manager, "force": "true"})
-    workloads.client.patch(f"{workloads.hpa_path('web')}?{manners}", item, "apply")
-
-
-def replace(workloads: Workloads, manager: str, spec: Object) -> None:
-    """Replaces the whole object, as a client without server-side apply does."""
-    item = workloads.item("autoscaling/v2", "HorizontalPodAutoscaler", "web", spec)
-    workloads.client.put(f"{workloads.hpa_path('web')}?{query({'fieldManager': manager})}", item)
-
-
-def war(companion: CompanionProcess, once: Any) -> float:
-    """The number of the companion's writes while `once` runs again and again, a second apart."""
+def test_tolerance_and_an_outer_guard_are_set_and_repaired(companion: CompanionProcess, workloads: Workloads) -> None:
     before = companion.writes("WireHpa")
-    for _ in range(ROUNDS):
-        once()
-        time.sleep(1)
-    return companion.writes("WireHpa") - before
-
-
-def test_tolerance_and_an_outer_guard_are_set_and_repaired(make_companion: MakeCompanion, workloads: Workloads) -> None:
-    spec = service(workloads)
-    companion = make_companion(ON, rights=RIGHTS)
+    workloads.deployment("web", 2)
+    workloads.policy("web", [query_watermarks("load", "120", "40")], hpaConfiguration="Manage")
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    spec = {"scaleTargetRef": target, "minReplicas": 1, "maxReplicas": 100, "metrics": [policy_metric("web")]}
+    item = workloads.item("autoscaling/v2", "HorizontalPodAutoscaler", "web", spec)
+    workloads.client.post(f"{workloads.client.collection(item)}?fieldManager=kubectl", item)
     until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: f"{behavior(workloads)} {companion.logs()}")
     up = behavior(workloads)["scaleUp"]
     assert up["policies"] == [{"type": "Pods", "value": 100, "periodSeconds": 1}]
-    until(
-        lambda: condition(workloads, "HPAConformant").get("status") == "True",
-        30,
-        lambda: str(condition(workloads, "HPAConformant")),
-    )
-    assert companion.writes("WireHpa") == 1
-    replace(workloads, "kubectl", spec)
+    conformant = lambda: condition(workloads, "HPAConformant")  # noqa: E731
+    until(lambda: conformant().get("status") == "True", 30, lambda: str(conformant()))
+    assert companion.writes("WireHpa") == before + 1
+    workloads.client.put(f"{workloads.hpa_path('web')}?fieldManager=kubectl", item)
     assert tolerances(workloads) == [None, None]
     companion.restart()  # it would wait for 10 min; another leader does not know that wait
     until(lambda: tolerances(workloads) == ["0", "0"], 30, lambda: f"{behavior(workloads)} {companion.logs()}")
@@ -99,7 +63,12 @@ def test_fields_of_other_managers_stay_and_are_named(companion: CompanionProcess
     assert behavior(workloads)["scaleUp"]["policies"] == rules["scaleUp"]["policies"]
     wait_finding(workloads, "HPAConformant", "WiringConflict", "owns behavior.scaleUp.policies")
     spec = {"behavior": {"scaleUp": {"tolerance": "0.05"}, "scaleDown": {"tolerance": "0.05"}}}
-    assert war(companion, lambda: apply(workloads, "flux", spec)) <= 1
+    item = workloads.item("autoscaling/v2", "HorizontalPodAutoscaler", "web", spec)
+    before = companion.writes("WireHpa")
+    for _ in range(ROUNDS):
+        workloads.client.patch(f"{workloads.hpa_path('web')}?fieldManager=flux&force=true", item, "apply")
+        time.sleep(1)
+    assert companion.writes("WireHpa") - before <= 1
     assert tolerances(workloads) == ["50m", "50m"]
     wait_finding(workloads, "HPAConformant", "WiringConflict", "flux owns behavior.scaleUp.tolerance")
 
@@ -107,10 +76,7 @@ def test_fields_of_other_managers_stay_and_are_named(companion: CompanionProcess
 def test_a_step_that_the_hpa_would_swallow_is_held_and_reported(
     adapter: AdapterProcess, companion: CompanionProcess, workloads: Workloads, load: Load
 ) -> None:
-    workloads.deployment("web", 20)
-    load.each("web", 123)
-    workloads.policy("web", [query_watermarks("load", "120", "40")])
-    workloads.hpa("web", tolerance=None)
+    load.serve(20, each=123, marks=("120", "40"), hpa={"tolerance": None})
     workloads.wait_condition("web", "ScalingActive")
     workloads.hold_replicas("web", 20)
     place = f'namespace="{workloads.namespace}",policy="web"'

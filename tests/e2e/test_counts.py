@@ -59,10 +59,7 @@ def test_policy_target_and_external_form_set_the_same_count(workloads: Workloads
 
 @pytest.mark.skipif(not binaries.HPA_TOLERANCE, reason="its HPA holds steps within 10 %")
 def test_a_step_of_one_pod_is_made_in_both_directions(workloads: Workloads, load: Load) -> None:
-    load.queue("web", 1960)
-    workloads.deployment("web", 20)
-    workloads.policy("web", [query_watermarks("queue", "100", "95")], tolerance="0%")
-    workloads.hpa("web", maximum=200)
+    load.serve(20, queue=1960, marks=("100", "95"), tolerance="0%")
     workloads.wait_condition("web", "ScalingActive")
     load.queue("web", 2050)
     workloads.wait_replicas("web", 21)

@@ -15,7 +15,7 @@ from lab.harness.adapter import AdapterProcess
 from lab.harness.control_plane import ControlPlane
 from lab.harness.workloads import Workloads, until
 from tests.e2e.commands import command
-from tests.e2e.kit import Load, query_watermarks
+from tests.e2e.kit import Load
 
 pytestmark = [pytest.mark.builds("kubectl"), pytest.mark.versions]
 
@@ -36,16 +36,15 @@ def reader(control_plane: ControlPlane, workloads: Workloads) -> Path:
 @pytest.fixture
 def scaled(adapter: AdapterProcess, workloads: Workloads, load: Load) -> None:
     """A service of four pods, one of which is pulled out, that its HPA scales."""
-    workloads.deployment("web", 4)
-    load.each("web", 1.5)
-    workloads.policy(
-        "web",
-        [query_watermarks("load", "1200m", "400m")],
+    load.serve(
+        4,
+        each=1.5,
+        marks=("1200m", "400m"),
+        hpa={"maximum": 6},
         cooldown={"scaleDownSeconds": 60},
         velocity={"scaleUpPercent": 50},
         pulledOut={"replace": False},  # else the count changes a minute later, which may be between the two answers
     )
-    workloads.hpa("web", maximum=6)
     out, *_ = (pod["metadata"]["name"] for pod in workloads.pods("web"))
     workloads.annotate(out, {"effective-load.io/pulled-out": "true"})
     workloads.wait_condition("web", "ScalingActive")

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,7 +14,7 @@ from lab.harness.prometheus import Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.chart import kit
 from tests.e2e.conftest import MakeAdapter, MakeCompanion
-from tests.e2e.kit import Load, prometheus_settings, query_watermarks, status
+from tests.e2e.kit import Load, prometheus_settings, status
 from tests.manifests.rendering import Object
 
 SERVER, COMPANION = "effective-load", "effective-load-companion"
@@ -73,15 +72,11 @@ def test_rights_in_the_namespaces_that_are_watched_suffice(
     load: Load,
     shared_prometheus: Prometheus,
 ) -> None:
-    settings: dict[str, Any] = prometheus_settings(shared_prometheus) | {
-        "kubernetes": {"namespaces": [workloads.namespace]}
-    }
+    namespaces = {"kubernetes": {"namespaces": [workloads.namespace]}}
+    settings = prometheus_settings(shared_prometheus) | namespaces
     make_adapter(settings, external=False, kubeconfig=accounts[SERVER])
     companion = make_companion(settings, kubeconfig=accounts[COMPANION])
-    workloads.deployment("web", 5)
-    load.each("web", 150)
-    workloads.policy("web", [query_watermarks("load", "120", "40")])
-    workloads.hpa("web")
+    load.serve(5, each=150, marks=("120", "40"))
     workloads.wait_replicas("web", 7, timeout=60)
     until(lambda: "desired" in status(workloads), 30, companion.logs)
     elsewhere = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/watermarkpolicies.effective-load.io/web"

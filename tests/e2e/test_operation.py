@@ -10,7 +10,7 @@ from lab.harness.adapter import ROOT, AdapterProcess
 from lab.harness.prometheus import Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
-from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import Load, prometheus_settings
 
 RELOADS = "effective_load_settings_reloads_total"
 ACCEPTED = "effective_load_settings_last_reload_successful"
@@ -19,11 +19,8 @@ ACCEPTED = "effective_load_settings_last_reload_successful"
 def test_settings_are_reloaded_or_refused_and_sigterm_ends_in_order(
     make_adapter: MakeAdapter, workloads: Workloads, load: Load, shared_prometheus: Prometheus
 ) -> None:
-    load.queue("web", 800)
     adapter: AdapterProcess = make_adapter({})
-    workloads.deployment("web", 5)
-    workloads.policy("web", [query_watermarks("queue", "100", "40")])
-    workloads.hpa("web")
+    load.serve(5, queue=800)
     workloads.wait_condition("web", "ScalingActive", status="False", contains="queue")
     settings = prometheus_settings(shared_prometheus)
     adapter.configure(settings)

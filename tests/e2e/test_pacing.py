@@ -8,7 +8,7 @@ from lab.harness.adapter import AdapterProcess
 from lab.harness.prometheus import Exporter, Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import MakeAdapter
-from tests.e2e.kit import Load, prometheus_settings, query_watermarks
+from tests.e2e.kit import Load, prometheus_settings
 
 COOLDOWN = 12
 SOON = 5
@@ -27,15 +27,9 @@ def last_scale(workloads: Workloads, since: dt.datetime = NEVER) -> dt.datetime:
 
 @pytest.mark.usefixtures("adapter")
 def test_velocity_is_kept_at_each_sync(workloads: Workloads, load: Load) -> None:
-    rises, falls = {"scaleUpPercent": 20}, {"scaleDownPercent": 1}
-    ways = {"up": (3, 600, rises, [4, 5, 6]), "down": (7, 120, falls, [6, 5, 4, 3])}
-    for name, (current, queue, _, _) in ways.items():
-        load.queue(name, queue)
-        workloads.deployment(name, current)
-    for name, (_, _, velocity, _) in ways.items():
-        workloads.policy(name, [query_watermarks("queue", "100", "40")], velocity=velocity)
-        workloads.hpa(name, minimum=2, maximum=7)
-    for name, (*_, expected) in ways.items():
+    load.serve(3, queue=600, name="up", hpa={"maximum": 7}, velocity={"scaleUpPercent": 20})
+    load.serve(7, queue=120, name="down", hpa={"minimum": 2}, velocity={"scaleDownPercent": 1})
+    for name, expected in {"up": [4, 5, 6], "down": [6, 5, 4, 3]}.items():
         workloads.wait_replicas(name, expected[-1])
         workloads.hold_replicas(name, expected[-1])
         assert workloads.rescaled(name) == expected
@@ -44,10 +38,7 @@ def test_velocity_is_kept_at_each_sync(workloads: Workloads, load: Load) -> None
 def test_a_cooldown_is_kept_by_an_adapter_started_during_it(
     adapter: AdapterProcess, workloads: Workloads, load: Load
 ) -> None:
-    load.queue("web", 300)
-    workloads.deployment("web", 2)
-    workloads.policy("web", [query_watermarks("queue", "100", "40")], cooldown={"scaleUpSeconds": COOLDOWN})
-    workloads.hpa("web")
+    load.serve(2, queue=300, cooldown={"scaleUpSeconds": COOLDOWN})
     workloads.wait_replicas("web", 3)
     first = last_scale(workloads)
     load.queue("web", 600)
@@ -64,12 +55,9 @@ def test_the_fallback_applies_once_the_error_has_lasted(
     settings = prometheus_settings(prometheus)
     settings["prometheus"]["queries"][0]["maxAgeSeconds"] = 5
     make_adapter(settings)
-    workloads.deployment("web", 2)
-    Load(exporter, workloads).each("web", 0.8)
     after = 8
     fallback = {"afterSeconds": after, "replicas": 5}
-    workloads.policy("web", [query_watermarks("load", "1200m", "400m")], fallback=fallback)
-    workloads.hpa("web")
+    Load(exporter, workloads).serve(2, each=0.8, marks=("1200m", "400m"), fallback=fallback)
     workloads.wait_condition("web", "ScalingActive")
     prometheus.kill()
     failing = workloads.wait_condition("web", "ScalingActive", status="False", contains="query load")
@@ -81,10 +69,7 @@ def test_the_fallback_applies_once_the_error_has_lasted(
 
 @pytest.mark.usefixtures("adapter")
 def test_an_idle_service_sleeps_and_wakes_with_its_queue(workloads: Workloads, load: Load) -> None:
-    load.queue("web", 250)
-    workloads.deployment("web", 3)
-    workloads.policy("web", [query_watermarks("queue", "100", "40")])
-    workloads.hpa("web", minimum=0)
+    load.serve(3, queue=250, hpa={"minimum": 0})
     workloads.wait_condition("web", "ScalingActive")
     workloads.hold_replicas("web", 3, syncs=1)
     load.queue("web", 0)

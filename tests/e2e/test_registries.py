@@ -2,7 +2,6 @@
 registry lowers a count.
 """
 
-import functools
 import json
 import re
 import threading
@@ -18,7 +17,7 @@ from lab.harness.adapter import AdapterProcess
 from lab.harness.prometheus import Prometheus
 from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import Laws, MakeAdapter, MakeCompanion
-from tests.e2e.kit import CALM, Load, condition, prometheus_settings, query_watermarks
+from tests.e2e.kit import CALM, Load, condition, prometheus_settings, query_watermarks, wait_asked
 from tests.e2e.registries import DISTURBANCES, KINDS, LACKS, Platform
 
 PODS, OUT = 10, 4
@@ -59,11 +58,7 @@ class Scene:
         """Pulls the probe out and puts it back, and waits for each changed answer."""
         for out in (True, False):
             self.registry.pull(self.probe, out=out)
-            self.wait_asked(PODS + out, seconds)
-
-    def wait_asked(self, count: int, seconds: float = 60) -> None:
-        asked = functools.partial(self._workloads.asked, self.name)
-        until(lambda: asked() == str(count), seconds, lambda: f"{self.name} is answered {asked()}", 0.1)
+            wait_asked(self._workloads, self.name, str(PODS + out), seconds)
 
     def suffer(self, disturbance: str) -> None:
         """The disturbance is logged once and a condition names it; the right counts are back within a minute."""
@@ -162,7 +157,7 @@ def test_pull_outs_count_in_time_and_no_disturbance_of_a_registry_lowers_a_count
         for scene in scenes:
             scene.begin()
         for scene in scenes:
-            scene.wait_asked(PODS)
+            wait_asked(workloads, scene.name, str(PODS))
             scene.change(BUSY * scene.registry.bound)
         # A server dies with the thread that starts it.
         with never_below(workloads, scenes), ThreadPoolExecutor(len(scenes)) as threads:
