@@ -108,13 +108,6 @@ async def found_services(session: Session, settings: Settings | None = None) -> 
     return found
 
 
-async def test_our_apiservices_are_ok(api: FakeApi, session: Session) -> None:
-    api.answers |= {f"{API_SERVICES}/{name}": api_service() for name in CUSTOM}
-    assert await found_services(session, Settings()) == {
-        name: ["ok: it is available from Service effective-load/effective-load"] for name in CUSTOM
-    }
-
-
 @pytest.mark.parametrize(
     ("given", "settings", "name", "says"),
     [

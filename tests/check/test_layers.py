@@ -124,7 +124,6 @@ CAUSES: dict[str, dict[str, Any]] = {
     "there is no HPA web in namespace shop; write it with `effective-load migrate`": {HPAS: items()},
     "there is no HPA web in namespace shop, did you mean wbe?; name one of wbe": {HPAS: items(hpa("wbe"))},
     "it asks for desired_replicas of WatermarkPolicy lost": {HPAS: items(hpa(), hpa("lost", count_metric("lost")))},
-    "HPA web suppresses steps of up to 10 %": {HPAS: items(hpa(behavior={}))},
     "it does not act (FailedGetObjectMetric): no metric": {HPAS: items(hpa(active="False"))},
     "HPAs get an error instead of a count: 422 Invalid: no Deployment": {
         DECISION: status(422, "Invalid", "no Deployment")

@@ -110,20 +110,6 @@ def test_a_second_hpa_of_the_target_is_an_error(check: Callable[..., Found]) -> 
     assert [text for level, _, text in check(second=yaml.safe_dump(second)) if "other HPAs as well (second)" in text]
 
 
-@pytest.mark.parametrize("pace", ["cooldown: {scaleDownSeconds: 300}", "delay: {scaleDownSeconds: 60}", ""])
-def test_a_missing_stabilization_is_a_warning_unless_the_policy_waits(check: Callable[..., Found], pace: str) -> None:
-    _, policy, hpa = yaml.safe_load_all(CHECKOUT)
-    hpa["spec"]["behavior"]["scaleDown"]["stabilizationWindowSeconds"] = 0
-    policy["spec"] = {**policy["spec"], **(yaml.safe_load(pace) or {})}
-    for one in (policy, hpa):
-        one["metadata"]["name"] = "quick"
-    policy["spec"]["hpa"] = "quick"
-    hpa["spec"]["scaleTargetRef"]["name"] = "quick"
-    hpa["spec"]["metrics"][0]["object"]["describedObject"]["name"] = "quick"
-    found = check(quick=yaml.safe_dump_all([policy, hpa]))
-    assert any("every dip of the load takes pods away at once" in text for _, _, text in found) is not bool(pace)
-
-
 def test_what_the_settings_lack_is_an_error(check: Callable[..., Found]) -> None:
     policy = {
         "apiVersion": "effective-load.io/v1alpha1", "kind": "WatermarkPolicy",

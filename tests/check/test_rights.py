@@ -58,15 +58,6 @@ async def test_an_account_with_all_rights_is_ok(session: Session, rights: Rights
     assert "system:serviceaccounts:metrics" in rights.asked[0]["groups"]
 
 
-async def test_missing_rights_are_one_error_for_each_role(session: Session, rights: Rights) -> None:
-    rights.denied = {("list", "pods", ""), ("watch", "pods", "")}
-    (line,) = await review(session)
-    assert line.startswith(
-        "error: it may not list pods, watch pods, list pods.metrics.k8s.io; apply effective-load-ser"
-    )
-    assert line.endswith("(manifests/base/rbac.yaml)")
-
-
 async def test_a_right_in_each_watched_namespace_suffices(session: Session, rights: Rights) -> None:
     rights.denied = {("watch", "pods", "")}
     two = "kubernetes: {namespaces: [shop, cart]}"

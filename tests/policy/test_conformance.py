@@ -113,6 +113,7 @@ UNSAID: dict[str, Wiring] = {
         FROM_ZERO, scale_up=exact(policies=(PERCENT, ScalingPolicy("Pods", 4, 15)))
     ),
     "a cooldown alone": by(cooldown=Seconds(up=60)),
+    "a policy that waits itself": by(on(scale_down=exact(stabilization=0)), cooldown=Seconds(down=60)),
     "a target": by(strategy=Strategy.RATIO, metrics=(cpu(None, target=Fraction(NANO)),)),
     "watermarks just far enough": by(metrics=(cpu("1200m", "800m"),)),
     "an observing policy that nobody asks": on(by(mode=Mode.OBSERVE), metrics=(OTHER,)),
