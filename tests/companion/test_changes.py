@@ -195,11 +195,6 @@ def test_a_missing_hpa_gets_one_event_by_condition_ready() -> None:
     assert found[0][0] < 60 <= found[1][0]
 
 
-def test_a_healthy_policy_gets_no_events() -> None:
-    leader = Leader()
-    assert [leader.events(at(seconds)) for seconds in range(0, 3600, 10)] == [[]] * 360
-
-
 def test_a_condition_gets_an_event_once_it_has_lasted_and_another_when_it_is_over() -> None:
     leader = Leader()
     looks = {0: at, 10: blind, 21: blind, 71: blind, 90: at, 101: at, 151: at}

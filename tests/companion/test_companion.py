@@ -22,6 +22,7 @@ from adapter.snapshot import Key, Snapshot, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import context, hpa
 from tests.kube.fake import FENCED_OFF, Answer, FakeApi, status, text
+from tests.waiting import eventually
 
 POLICIES = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies"
 
@@ -85,8 +86,7 @@ class Case:
 
     async def until(self, holds: Callable[[], bool], seconds: float = 10) -> None:
         async with asyncio.timeout(seconds):
-            while not holds():  # noqa: ASYNC110  the server tells nobody
-                await asyncio.sleep(0.01)
+            await eventually(holds)
 
 
 Make = Callable[..., Case]

@@ -71,9 +71,7 @@ class Stand:
 
     async def ended(self, result: str, count: int = 1, route: str = "oncall") -> None:
         """Wait until so many ended so."""
-        async with asyncio.timeout(60):
-            while self.count(result, route) < count:  # noqa: ASYNC110  a counter tells nobody
-                await asyncio.sleep(0.005)
+        await eventually(lambda: self.count(result, route) >= count)
 
 
 def routed(*urls: str, **changes: Any) -> NotificationRoute:

@@ -17,6 +17,7 @@ from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import KEY
 from tests.kube.fake import FENCED_OFF, Answer, FakeApi, status, text
+from tests.waiting import eventually
 
 PATH = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web/status"
 HPA = "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/web"
@@ -121,8 +122,7 @@ async def test_a_write_times_out_before_the_lease_can_be_taken(case: Case) -> No
 async def test_cancellation_waits_for_the_write_that_has_begun(case: Case) -> None:
     case.let_go.clear()
     writing = asyncio.create_task(case.writer.carry_out(ACTION))
-    while not case.arrived:  # noqa: ASYNC110  the server tells nobody
-        await asyncio.sleep(0.01)
+    await eventually(lambda: case.arrived)
     writing.cancel()
     await asyncio.sleep(0.1)
     assert not writing.done()
