@@ -1,6 +1,7 @@
-"""The bounds of the load: watermarks, the two readings of the lower bound, the one sum of the upper bound."""
+"""The bounds of the load: watermarks, the two readings of the lower bound, the one sum of the upper bound, floors."""
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Literal
 
 import pytest
@@ -8,30 +9,11 @@ import pytest
 from adapter.load.assessment import HeldBy
 from adapter.load.decide import decide
 from adapter.load.pods import Owner, Pod
-from adapter.load.spec import Policy, PulledOut, Target
-from tests.load.kit import BOUNDS, NOW, TARGET, assess_and_decide, cpu, out, pod, policy, same, scale, usage
+from adapter.load.samples import Point, QuerySamples, Samples
+from adapter.load.spec import Metric, Policy, PulledOut, Query, Target
+from tests.load.kit import BOUNDS, NOW, TARGET, assess_and_decide, cpu, nano, out, pod, policy, same, scale, usage
 
 BAND = policy(cpu("1200m", "400m"))
-
-
-class TestUpperBound:
-    @pytest.mark.parametrize("marked", [False, True])
-    @pytest.mark.parametrize("after", ["10m", "0", None])
-    def test_what_a_pod_carried_before_it_was_pulled_out_counts(self, marked: bool, after: str | None) -> None:
-        """Its own sample is newer than the others', or it has none any more: their samples do not show its load yet."""
-        cost = {"deletion_cost": -100 if marked else 0}
-        pods, loads = same(9, "100m")
-        carried = usage(loads | {"hot": "3000m"}, at=NOW - 15)
-        before, first = assess_and_decide(BAND, [*pods, pod("hot")], carried, now=NOW - 10)
-        samples = usage(loads | {"hot": after}, at=NOW - 15)
-        if after is not None:
-            samples.resources.pods["hot"] = usage({"hot": after}, at=NOW - 1).resources.pods["hot"]  # type: ignore[index]
-        assert first.desired == 9
-        memory = before.memory
-        for _ in range(2):
-            assessment, decision = assess_and_decide(BAND, [*pods, out("hot", **cost)], samples, memory=memory)
-            memory = assessment.memory
-            assert decision.desired in {9, 10}
 
 
 def test_a_rise_since_the_assessment_counts() -> None:
@@ -51,19 +33,6 @@ class TestConverging:
         rule = policy(cpu("1200m", "400m"), converge_towards=towards, replica_multiple=2)
         assessment, decision = assess_and_decide(rule, pods, usage(loads))
         assert (decision.desired, decide(assessment, scale(count), BOUNDS, NOW + 15).desired) == (count, count)
-
-    @pytest.mark.parametrize("multiple", [1, 2])
-    def test_samples_take_one_step_up_until_they_are_newer_than_the_count(self, multiple: int) -> None:
-        pods, loads = same(6, "800m")
-        rule = policy(cpu("1200m", "400m"), converge_towards="Low", replica_multiple=multiple)
-        first, decision = assess_and_decide(rule, pods, usage(loads))
-        grown = 6 + multiple
-        assert decision.desired == grown
-        more = [*pods, *(pod(f"new-{index}") for index in range(multiple))]
-        again, decision = assess_and_decide(rule, more, usage(loads), memory=first.memory, now=NOW + 2)
-        assert decision.desired == grown
-        fresh = usage(dict.fromkeys((one.name for one in more), "600m"), at=NOW + 40)
-        assert assess_and_decide(rule, more, fresh, memory=again.memory, now=NOW + 41)[1].desired == grown + multiple
 
 
 LOWEST = -(2**31)
@@ -100,3 +69,48 @@ def test_only_a_deployments_pods_are_counted_on_to_go_first(kind: str) -> None:
     names = [*(f"web-{n}" for n in range(6)), *(f"out-{n}" for n in range(4))]
     made = [replace(out(n, deletion_cost=LOWEST) if n.startswith("out") else pod(n), owner=owner) for n in names]
     assert desired(*made, target=replace(TARGET, kind=kind)) == 8
+
+
+PLAN = Metric(name="plan", query=Query(name="plan"), high=Fraction(nano("100")), floor=True)
+CPU = cpu("1200m", "400m")
+
+
+def with_plan(samples: Samples, plan: str | None, *, age: float = 10.0, **more: object) -> Samples:
+    """The samples, and a plan of so much load (None: its query failed)."""
+    answer = QuerySamples(error="it answered with status 500")
+    if plan is not None:
+        answer = QuerySamples(total=Point(NOW - age, nano(plan)), fetched_at=NOW - age)
+    return replace(samples, queries={**samples.queries, "plan": replace(answer, **more)})  # type: ignore[arg-type]
+
+
+class TestWhenItFails:
+    """It proposes nothing and blocks nothing, and a condition says so."""
+
+    @pytest.mark.parametrize(("age", "count"), [(10, 6), (90, 6), (91, 4)])
+    def test_last_weeks_same_hour_is_as_old_as_its_answer(self, age: float, count: int) -> None:
+        pods, loads = same(6, "300m")
+        week = 7 * 86_400.0
+        samples = with_plan(usage(loads), "550", age=week + age, behind=week, window=week, fetched_at=NOW - 1)
+        assert assess_and_decide(policy(CPU, PLAN), pods, samples)[1].desired == count
+
+    def test_a_metric_that_is_no_floor_is_as_old_as_its_samples(self) -> None:
+        pods, _ = same(6, None)
+        samples = with_plan(Samples(), "550", age=130, behind=120)
+        assert assess_and_decide(policy(replace(PLAN, floor=False)), pods, samples)[1].error is not None
+
+    def test_one_that_answers_by_pod_says_what_to_do(self) -> None:
+        pods, loads = same(6, "300m")
+        by_pod = QuerySamples(pods={"web-0": Point(NOW, nano("550"))}, by_pod=True, fetched_at=NOW)
+        samples = replace(usage(loads), queries={"plan": by_pod})
+        assessment, decision = assess_and_decide(policy(CPU, PLAN), pods, samples)
+        assert decision.desired == 4
+        assert assessment.conditions["FloorMissing"].endswith(
+            "query plan answers by pod, and a floor needs one number for the service; "
+            "sum the query up, or take floor away"
+        )
+
+    def test_its_old_sample_does_not_make_the_others_look_old(self) -> None:
+        pods, loads = same(6, "300m")
+        assessment, _ = assess_and_decide(policy(CPU, PLAN), pods, with_plan(usage(loads), "550", age=80))
+        assert assessment.sampled_at == NOW - 10
+        assert not assessment.conditions

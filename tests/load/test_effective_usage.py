@@ -9,7 +9,7 @@ from adapter.load.assessment import HeldBy, MetricAssessment
 from adapter.load.pods import Container, Pod
 from adapter.load.quantity import NANO
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples, time_text
-from adapter.load.spec import Capacity, Metric, Query
+from adapter.load.spec import Metric, Query
 from tests.load.kit import NOW, assess_and_decide, cpu, nano, pod, policy, queue, same, total, usage
 
 RPS = Metric(name="rps", query=Query(name="requests"), high=Fraction(100 * NANO), low=Fraction(40 * NANO))
@@ -122,17 +122,6 @@ def test_a_query_by_name_prefix_brings_pods_of_others_which_are_dropped() -> Non
     points = {name: Point(NOW - 10, nano(value)) for name, value in values.items()}
     found = measured(RPS, there, Samples(queries={"rps": QuerySamples(pods=points, fetched_at=NOW)}))
     assert (found.n, found.usage, found.raw) == (4, nano("120"), nano("120"))
-
-
-class TestCapacity:
-    def test_a_pod_without_a_limit_is_missing_and_counts_with_the_average_one(self) -> None:
-        pods = [pod(f"web-{i}", limits={"memory": limit}) for i, limit in enumerate(("2Gi", "4Gi"))]
-        bare = pod("web-2")
-        samples = usage({"web-0": "1Gi", "web-1": "2Gi", "web-2": "3Gi"}, resource="memory")
-        share = cpu("800m", "500m", resource="memory", relative_to=Capacity.LIMIT)
-        found = measured(share, [*pods, bare], samples)
-        assert (found.n, found.missing, found.usage) == (2, 1, Fraction(NANO, 2))
-        assert found.samples[2].missing == "container app has no memory limit"
 
 
 ILL = pod(ready=False, ready_for=900)

@@ -1,4 +1,4 @@
-"""A decision in sentences: what was decided, and why."""
+"""A decision in sentences, what was decided and why; and conditions that users should know of."""
 
 from dataclasses import replace
 from datetime import UTC
@@ -7,10 +7,11 @@ from fractions import Fraction
 import pytest
 
 from adapter.load.assessment import Decision, HeldBy
-from adapter.load.explanation import explain, headline
-from adapter.load.memory import Memory
-from adapter.load.pods import Pod
-from adapter.load.samples import ResourceSamples, Samples
+from adapter.load.explanation import decision_reason, explain, headline
+from adapter.load.memory import Memory, PodMemory
+from adapter.load.pods import Pod, PodState
+from adapter.load.roster import Roster
+from adapter.load.samples import ResourceSamples, Samples, time_text
 from adapter.load.spec import Algorithm, Bounds, Fallback, Mode, Policy, Query, Schedule, Seconds, Velocity
 from tests.load.kit import (
     BOUNDS,
@@ -207,3 +208,87 @@ def test_a_value_is_shown_in_milli_units_unless_it_is_small(load: str, high: str
 )
 def test_a_count_without_metrics_is_explained(changes: dict[str, object], line: str) -> None:
     assert told(replace(BAND, **changes), same(5, "1")[0], BLIND)[1] == line  # type: ignore[arg-type]
+
+
+RPS = replace(cpu("1200m", "400m"), name="rps", resource="", query=Query(name="rps"))
+
+
+@pytest.mark.parametrize("is_accepted", [None, True])
+def test_a_usage_of_exactly_0_that_is_ignored_is_named(is_accepted: bool | None) -> None:
+    pods, loads = same(3, "0")
+    assessment, decision = assess_and_decide(policy(accept_zero_usage=is_accepted), pods, usage(loads))
+    is_named = "a load of exactly 0 is ignored and holds the count" in decision_reason(assessment, decision)
+    assert is_named is ("ZeroUsageIgnored" in assessment.conditions) is (is_accepted is None)
+
+
+class TestUndersized:
+    """A Deployment without room for its pods does not grow, whatever count is asked for."""
+
+    def told(self, *others: Pod, load: str = "1800m") -> str | None:
+        """Three overloaded pods and these."""
+        pods, loads = same(3, load)
+        assessment, _ = assess_and_decide(policy(), [*pods, *others], usage(loads))
+        return assessment.conditions.get("UnreadyPodsFillReplicas")
+
+    def pending(self, name: str, age: float, waits_for: str = "") -> Pod:
+        return pod(name, age=age, ready=False, ready_for=age, phase="Pending", started_at=None, waits_for=waits_for)
+
+    def test_pods_that_never_start_are_named_with_the_schedulers_reason(self) -> None:
+        stuck = [self.pending(name, 7200, "0/3 nodes are available: insufficient cpu") for name in ("a", "b")]
+        assert self.told(*stuck) == (
+            "5 serving pods are needed, 3 serve, and 2 pods in the count did not start or turn Ready within 5 min "
+            "(0/3 nodes are available: insufficient cpu)"
+        )
+        assert self.told(*stuck, load="1200m") is None
+
+    def test_pods_may_start_for_300_s(self) -> None:
+        assert self.told(self.pending("a", 299), self.pending("b", 299)) is None
+        one = "5 serving pods are needed, 3 serve, and 1 pod in the count did not start or turn Ready within 5 min"
+        assert self.told(self.pending("a", 299), self.pending("b", 301)) == one
+        assert self.told(self.pending("a", 299), pod("ill", ready=False, ready_for=301)) == one
+
+
+HERE, THERE = "10.0.0.1", "10.0.0.2"
+REFUSED, SILENT = "HTTP 403: ACL not found", "http://nacos:8848: no answer within 5 s"
+LAST = f"registry nacos gave its last valid answer at {time_text(NOW - 31)}: {REFUSED}"
+NONE_YET = f"registry nacos has not given a valid answer for 'com.shop.web' yet: {SILENT}"
+NO_POD = "registry nacos lists no pod of this target: check the service name 'com.shop.web'"
+LOST = "registry nacos lists no pod of this target any more"
+
+
+@pytest.mark.parametrize(
+    ("listed", "ready_for", "registered", "said"),
+    [
+        pytest.param(roster(HERE, THERE, at=NOW - 60), 3600, True, None, id="an answer is valid for a while"),
+        pytest.param(roster(HERE, THERE, at=NOW - 30, error=REFUSED), 3600, True, None, id="it fails for 30 s"),
+        pytest.param(roster(HERE, THERE, at=NOW - 31, error=REFUSED), 3600, True, LAST, id="it fails for longer"),
+        pytest.param(roster(valid=False, error=SILENT), 3600, True, NONE_YET, id="it never answered"),
+        pytest.param(roster(), 179, False, None, id="pods may take 180 s to register"),
+        pytest.param(roster(), 180, False, NO_POD, id="no pod ever registered"),
+        pytest.param(roster(), 3600, True, LOST, id="it lost every pod"),
+        pytest.param(roster(HERE), 3600, True, None, id="one is back"),
+    ],
+)
+def test_data_of_a_registry_that_cannot_be_used_are_named(
+    listed: Roster, ready_for: float, registered: bool, said: str | None
+) -> None:
+    pods = [pod("a", ip=HERE), pod("b", ip=THERE, age=ready_for + 5, ready_for=ready_for)]
+    known = Memory(pods={one.uid: PodMemory(registered=registered) for one in pods})
+    assessment, _ = assess_and_decide(policy(registry=REGISTRY), pods, usage({}), listed=listed, memory=known)
+    assert assessment.conditions.get("RegistryDataValid") == said
+
+
+@pytest.mark.parametrize("seconds", [899, 900])
+def test_pods_in_doubt_for_15_minutes_are_named_with_the_field(seconds: float) -> None:
+    """A service moved to another registry holds a too large count for ever, and the registry answers well."""
+    pods = [pod(f"web-{index}", ip=f"10.0.0.{index}") for index in range(10)]
+    doubtful = {one.uid: PodMemory(PodState.DOUBTFUL, NOW - seconds) for one in pods[:2]}
+    listed = roster(*(one.ips[0] for one in pods[2:]))
+    assessment, _ = assess_and_decide(
+        policy(registry=REGISTRY), pods, usage({}), memory=Memory(pods=doubtful), listed=listed
+    )
+    said = (
+        "web-0, web-1 are kept in the count, in doubt for over 15 min: never registered; "
+        "check registry.service, register these pods again or replace them"
+    )
+    assert assessment.conditions.get("RegistryDataValid") == (said if seconds == 900 else None)

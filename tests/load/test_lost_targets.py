@@ -59,13 +59,6 @@ def test_a_total_that_lost_a_target_keeps_the_count_for_an_hour(minimum: int, le
     assert service.decides(total(left, {"broker-0": 1}, 3700), 3700)[0] == (6 if minimum else 0)
 
 
-def test_a_total_of_all_its_targets_again_shrinks() -> None:
-    service = Service(8)
-    service.decides(total("4.8", BROKERS))
-    service.decides(total("1.2", {"broker-0": 1}, 30), 30)
-    assert service.decides(total("2.4", BROKERS, 60), 60) == (6, None)
-
-
 def test_a_number_of_targets_that_was_seen_lately_outlives_a_larger_one() -> None:
     service = Service(8)
     service.decides(total("4.8", {**BROKERS, "broker-2": 1}))

@@ -1,4 +1,4 @@
-"""The whole decision path: from the pods' states to one count, and what held it."""
+"""The whole decision path: from the pods' states to one count, what held it, and what is remembered."""
 
 from dataclasses import replace
 
@@ -7,21 +7,20 @@ import pytest
 from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.decide import decide
 from adapter.load.pods import Pod
-from adapter.load.roster import Roster
-from adapter.load.samples import ResourceSamples, Samples, time_text
-from adapter.load.spec import Bounds, Mode
+from adapter.load.samples import ResourceSamples, Samples
+from adapter.load.spec import Bounds, Mode, Seconds
 from tests.load.kit import (
     BOUNDS,
     NOW,
-    REGISTRY,
     assess_and_decide,
     cpu,
     nano,
     pod,
     policy,
-    roster,
+    queue,
     same,
     scale,
+    total,
     usage,
 )
 
@@ -72,26 +71,29 @@ def test_a_target_that_is_not_known_is_named_by_its_hpa() -> None:
     assert decision.error == "no pods of web exist"
 
 
-class TestDistrust:
-    def distrust(self, listed: Roster | None, pods: list[Pod] | None = None) -> str | None:
-        """The condition RegistryDataValid of two registered pods, None where there is none."""
-        pods = [pod("a", ip="10.0.0.1"), pod("b", ip="10.0.0.2")] if pods is None else pods
-        found, _ = assess_and_decide(policy(registry=REGISTRY), pods, usage({"a": "600m", "b": "600m"}), listed=listed)
-        return found.conditions.get("RegistryDataValid")
+def test_a_scaling_since_the_assessment_counts_for_the_cooldown() -> None:
+    rule = replace(BAND, cooldown=Seconds(down=60))
+    made, loads = same(5, "200m")
+    assessment, before = assess_and_decide(rule, made, usage(loads))
+    assert before.desired == 2
+    seen = decide(assessment, scale(4), BOUNDS, NOW + 5)
+    assert (seen.desired, seen.held_by) == (4, HeldBy.COOLDOWN)
+    told = decide(assessment, scale(5), replace(BOUNDS, last_scale=NOW + 1), NOW + 5)
+    assert (told.desired, told.held_by) == (5, HeldBy.COOLDOWN)
 
-    @pytest.mark.parametrize(("age", "error"), [(1, None), (30, "HTTP 500"), (60, None)])
-    def test_an_answer_is_trusted_a_while_and_one_that_fails_for_half_a_minute(
-        self, age: float, error: str | None
-    ) -> None:
-        assert self.distrust(roster("10.0.0.1", "10.0.0.2", at=NOW - age, error=error)) is None
 
-    def test_a_longer_failure_is_named_with_the_registrys_own_error(self) -> None:
-        listed = roster("10.0.0.1", "10.0.0.2", at=NOW - 31, error="HTTP 403: ACL not found")
-        assert self.distrust(listed) == (
-            f"registry nacos gave its last valid answer at {time_text(NOW - 31)}: HTTP 403: ACL not found"
-        )
+def test_metrics_that_a_policy_no_longer_has_leave_nothing_behind() -> None:
+    pods, loads = same(3, "800m")
+    first, _ = assess_and_decide(policy(cpu(), queue("85")), pods, usage(loads))
+    assert set(first.memory.metrics) == {"cpu", "queue"}
+    second, _ = assess_and_decide(policy(queue("85")), pods, total("3"), memory=first.memory, now=NOW + 1)
+    assert set(second.memory.metrics) == {"queue"}
 
-    def test_the_error_of_a_registry_that_never_answered_is_named(self) -> None:
-        told = self.distrust(roster(valid=False, error="http://nacos:8848: no answer within 5 s")) or ""
-        assert "has not given a valid answer" in told
-        assert told.endswith(": http://nacos:8848: no answer within 5 s")
+
+def test_pods_that_left_are_forgotten_once_no_window_reaches_back_to_them() -> None:
+    pods, loads = same(3, "800m")
+    memory = assess_and_decide(BAND, pods, usage(loads))[0].memory
+    for later, known in ((10, {"uid-web-2"}), (310, {"uid-web-2"}), (320, set())):
+        assessment, _ = assess_and_decide(BAND, pods[:2], usage(loads, at=NOW + later), memory=memory, now=NOW + later)
+        memory = assessment.memory
+        assert set(memory.departed) == known

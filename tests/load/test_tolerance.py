@@ -6,11 +6,10 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapter.load.assessment import Decision, HeldBy, Limited
+from adapter.load.assessment import Decision, Limited
 from adapter.load.decide import served_value, within_hpa_tolerance
-from adapter.load.explanation import explain
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Scale
-from tests.load.kit import BOUNDS, NOW, assess_and_decide, cpu, policy, same, scale, usage
+from tests.load.kit import BOUNDS, assess_and_decide, cpu, policy, same, scale, usage
 
 TENTH = HpaTolerance(Fraction(1, 10), Fraction(1, 10))
 COARSE = replace(BOUNDS, tolerance=TENTH)
@@ -67,15 +66,6 @@ def test_only_counts_that_no_value_can_reach_are_suppressed(
     values = (1000 * wanted, 1000 * wanted - 500, 1000 * (wanted - 1) + 1)
     reachable = any(stock_hpa(value, at, bounds, float(up), float(down)) == wanted for value in values)
     assert settled(wanted, current, bounds=bounds) == (wanted if reachable else current)
-
-
-def test_a_suppressed_step_is_held_and_explained() -> None:
-    found = decision(20, "1230m")
-    assert (found.desired, found.held_by, found.suppressed, found.served) == (20, HeldBy.HPA_TOLERANCE, 1, 20_000)
-    pods, loads = same(20, "1230m")
-    assessment, seen = assess_and_decide(policy(cpu("1200m", "400m")), pods, usage(loads), bounds=COARSE)
-    told = explain(assessment, seen, COARSE, NOW)
-    assert "the HPA's tolerance of 10 % suppresses the step from 20 to 21" in told
 
 
 def test_a_rollout_that_would_ratchet_has_no_answer_even_while_the_policy_rests() -> None:
