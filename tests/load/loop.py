@@ -9,6 +9,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from adapter.load.memory import Memory
 from adapter.load.pods import Owner, Pod, PodCondition
@@ -105,15 +106,6 @@ class Replica:
         )
 
 
-@dataclass
-class Figures:
-    """What a loop led to: counts asked for below the truth, and the pods and the demand at each sync."""
-
-    below: list[str] = field(default_factory=list)
-    counts: list[tuple[int, float]] = field(default_factory=list)
-    """The pods that exist and the demand, at each sync."""
-
-
 class Loop:
     """One service in a loop of `end` seconds."""
 
@@ -128,7 +120,8 @@ class Loop:
         self.listed_at = 0
         self.gap_until = self.outage_until = -1
         self.wiped_at = -9999
-        self.figures = Figures()
+        self.below: list[str] = []  # counts asked for below the truth
+        self.counts: list[tuple[int, float]] = []  # the pods that exist and the demand, at each sync
         self.rule = Policy(
             namespace="shop",
             name="web",
@@ -156,8 +149,8 @@ class Loop:
         phase = self.starts.randrange(self.world.scrape)
         self.replicas.append(Replica(str(self.made), t, ready, registered, phase=phase))
 
-    def run(self) -> Figures:
-        """Runs the loop."""
+    def run(self) -> Self:
+        """Runs the loop, and returns it."""
         world = self.world
         count = int(self.demand[0] / 850)
         for _ in range(count):
@@ -186,8 +179,8 @@ class Loop:
             if wanted < count:
                 falls.append((t, count - wanted))
             count = wanted
-            self.figures.counts.append((len(self.replicas), self.demand[t]))
-        return self.figures
+            self.counts.append((len(self.replicas), self.demand[t]))
+        return self
 
     def _disturb(self, t: int) -> None:
         """What happens at this second."""
@@ -280,5 +273,5 @@ class Loop:
         least = min(self.demand[max(0, t - 180) : t + 1]) * 0.97
         needed = min(current, int(least / LOW) + known_out)
         if decision.desired < min(current, needed):
-            self.figures.below.append(f"at {t} s: asks for {decision.desired} of {current}, {needed} are needed")
+            self.below.append(f"at {t} s: asks for {decision.desired} of {current}, {needed} are needed")
         return decision.desired

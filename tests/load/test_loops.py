@@ -25,8 +25,7 @@ def test_no_count_below_the_truth_is_asked_for(name: str, stabilization: int) ->
     world = WORLDS[name]
     paced = replace(world, stabilization=stabilization, percent=10 if stabilization else 0)
     for seed in range(1 if stabilization else 2):
-        figures = Loop(paced, seed).run()
-        assert figures.below == [], seed
+        assert Loop(paced, seed).run().below == [], seed
 
 
 @pytest.mark.parametrize("name", ["calm", "churn", "rollouts"])

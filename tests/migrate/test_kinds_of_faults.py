@@ -14,7 +14,6 @@ from tests.migrate.kit import (
     everything,
     hpa,
     migrated,
-    migrated_text,
     notes,
     pair,
     pods_metric,
@@ -275,19 +274,6 @@ def test_what_aliases_of_yaml_share_is_read_for_each() -> None:
     two = [rule(**{"as": "rps"}), rule("errors_total", **{"as": "eps"})]
     two[1]["resources"] = two[0]["resources"]  # which YAML writes as an alias
     assert "errors_total{namespace=" in query(rules(*two), hpa(pods_metric("eps")))
-    shared = "target: &it {type: Utilization, averageUtilization: 70}"
-    text = f"""
-apiVersion: autoscaling/v2
-kind: HorizontalPodAutoscaler
-metadata: {{name: web}}
-spec:
-  scaleTargetRef: {{apiVersion: apps/v1, kind: Deployment, name: web}}
-  maxReplicas: 5
-  metrics:
-  - {{type: Resource, resource: {{name: cpu, {shared}}}}}
-  - {{type: Resource, resource: {{name: memory, target: *it}}}}
-"""
-    assert len(migrated_text(text).pairs[0].objects[0]["spec"]["metrics"]) == 2
 
 
 def test_a_known_kind_of_another_group_is_refused_by_its_api_version() -> None:

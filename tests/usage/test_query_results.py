@@ -118,11 +118,6 @@ class TestPods:
         with_another = of(question(), [*rows, row(3, **POD_B)])
         assert (with_another.error, list(with_another.pods)) == (None, ["b"])
 
-    def test_no_namespace_label_anywhere_is_an_error_that_names_it(self) -> None:
-        found = of(question(), [row(1, pod="a"), row(2, pod="b")])
-        assert "lack the label 'namespace'" in (found.error or "")
-        assert found.pods == {}
-
     @given(st.lists(st.tuples(NAMES, st.sampled_from(["a", "b", ""]), st.integers(0, 9)), max_size=8))
     def test_no_sample_of_another_namespace_is_ever_taken(self, rows: list[tuple[str, str, int]]) -> None:
         made = [row(n, **{k: v for k, v in {"namespace": ns, "pod": pod}.items() if v}) for ns, pod, n in rows]

@@ -10,7 +10,7 @@ from adapter.hpa.calculator import CalculationError, Calculator, Tolerances
 from adapter.hpa.controller import Controller, Flags
 from adapter.hpa.pods import ModelPod, ModelSample, milli
 from adapter.load.quantity import NANO, approximate_float
-from adapter.policy.hpa import ScalingPolicy, ScalingRules, parse_hpa
+from adapter.policy.hpa import ScalingPolicy, parse_hpa
 
 NOW = 10_000.0
 AT_ONCE = {"scaleDown": {"stabilizationWindowSeconds": 0}}
@@ -64,12 +64,6 @@ def test_rate_limits_are_those_of_the_controller(
     history = History(ups=events(ups, longest), downs=events(downs, longest))
     limited = history.limited(current, desired, least, most, up_rules, down_rules, NOW)
     assert (limited.replicas, limited.limit) == (count, reason)
-
-
-@pytest.mark.parametrize(("select", "current", "desired", "count"), [("Min", 1, 9, 2), ("Disabled", 5, 9, 5)])
-def test_hpa_may_choose_the_smallest_change_or_none(select: str, current: int, desired: int, count: int) -> None:
-    up = rules(ScalingRules(select=select, policies=policies("2p/60 50%/60")), DEFAULT_UP, 0)
-    assert History().limited(current, desired, 1, 1000, up, DOWN, NOW).replicas == count
 
 
 @pytest.mark.parametrize(
