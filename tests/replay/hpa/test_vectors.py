@@ -89,24 +89,14 @@ def test_changes_are_remembered_for_the_longest_period() -> None:
     assert [event.change for event in history.ups] == [8, 6, 5]
 
 
-def calculator(pods: int, up: float = 0.1, down: float = 0.1) -> Calculator:
+def calculator(pods: int) -> Calculator:
     """A calculator for pods that request 1000m and have been ready for long."""
     made = (ModelPod(name=f"p{n}", containers={"app": {"cpu": 1000}}) for n in range(pods))
-    return Calculator(pods=tuple(made), now=NOW, tolerances=Tolerances(up, down))
+    return Calculator(pods=tuple(made), now=NOW, tolerances=Tolerances())
 
 
 def samples(*values: int) -> dict[str, ModelSample]:
     return {f"p{n}": ModelSample(value) for n, value in enumerate(values)}
-
-
-def test_counts_are_those_of_the_controller_for_each_kind_of_target() -> None:
-    assert calculator(3).average(3, 15000, samples(20000, 10000, 30000)).replicas == 4
-    assert calculator(3, up=0.01).average(3, 20000, samples(20000, 21000, 21000)).replicas == 4
-    assert calculator(3).value(3, 6666, [8600]).replicas == 4
-    assert calculator(0).value(0, 15000, [20000]).replicas == 2
-    assert calculator(0).share(4, 5000, [20166]).usage == 5042
-    assert calculator(3, 0.08).utilization(3, 100, samples(1090, 1090, 1090), "cpu").replicas == 4
-    assert calculator(3, 0.1, 0.36).utilization(3, 100, samples(650, 650, 650), "cpu").replicas == 3
 
 
 def test_missing_pod_is_filled_against_the_direction() -> None:
