@@ -278,8 +278,9 @@ def _named(scaling: Scaling, context: Context) -> Scaling:
     if scaling.by:
         return scaling
     manager = context.manager if scale is not None and scale.replicas == scaling.after else ""
-    if manager == _CONTROLLER:  # the HPA that follows the policy claims it later
-        manager = OTHER_HPA if context.now - scaling.at >= ATTRIBUTION_SECONDS else ""
+    if manager == _CONTROLLER:  # the HPA that follows the policy claims it later, unless its status is late
+        by = OTHER_HPA if context.neighbours.hpas else HPA
+        manager = by if context.now - scaling.at >= ATTRIBUTION_SECONDS else ""
     manager = COMPANION if manager == FIELD_MANAGER else manager
     return scaling._replace(by=f"hand ({manager})" if manager.startswith("kubectl") else manager)
 

@@ -18,8 +18,7 @@ from adapter.runtime.faults import first_names
 from adapter.runtime.times import format_micro_time
 
 VERSION_LABELS = ("app.kubernetes.io/version", "version")
-_PAUSED = {"DeploymentPaused", "RolloutPaused"}
-_STALLED = "ProgressDeadlineExceeded"
+_PAUSED, _STALLED = {"DeploymentPaused", "RolloutPaused"}, "ProgressDeadlineExceeded"
 """Reasons of the Progressing condition of a rollout: somebody paused it, or it failed."""
 
 _MODES = {

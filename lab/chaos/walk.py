@@ -36,7 +36,7 @@ LATE_SECONDS = 60.0
 STALE_SECONDS = 600.0
 """What is later than that is untrue, on whatever machine; and how long a change is not repeated."""
 STANDS_SECONDS = 60.0  # how long what people are notified of has stood
-WATCH_SECONDS = 5.0  # by which two watches may differ
+BUSY_SECONDS = 10.0  # by which what two watches show, or two writes, may be apart on a busy machine
 LIMIT = 20  # the most Events about scalings of a policy in an hour
 AUTHORS = {"kube-controller-manager": "the HPA", "kubectl": "hand (kubectl)"}
 NOTE = re.compile(r"from (\d+) to (\d+) by ([^:]+)")
@@ -159,7 +159,7 @@ def faults(journal: Journal) -> Iterator[tuple[float, str]]:
                     late = min((at for at in told if at >= since), default=math.inf) - due
                     yield late, f"{name}: no {event} by {due + LATE_SECONDS:.0f}"
         for at, status in journal.statuses[name]:
-            said, known = status.get("current"), [one for one in counts if one[0] < at + WATCH_SECONDS]
+            said, known = status.get("current"), [one for one in counts if one[0] < at + BUSY_SECONDS]
             ends = [*(moment for moment, _, _ in known[1:]), at]
             lates = [at - end for (_, count, _), end in zip(known, ends, strict=True) if count == said]
             yield max(0.0, min(lates, default=math.inf)), f"{name}: current {said} at {at:.0f}"
@@ -167,7 +167,7 @@ def faults(journal: Journal) -> Iterator[tuple[float, str]]:
             late = lateness(journal, name, at, kind, trouble=trouble, text=text)
             yield late, f"{name}: {kind} in trouble: {trouble} at {at:.0f}: {text}"
         for (before, first), (after, second) in itertools.pairwise(journal.statuses[name]):
-            if news(first) == news(second) and after - before < 60 - WATCH_SECONDS:
+            if news(first) == news(second) and after - before < 60 - BUSY_SECONDS:
                 yield math.inf, f"{name}: a status at {after:.0f} without news, {after - before:.1f} s after the last"
 
 
@@ -205,7 +205,7 @@ def said_of(journal: Journal, name: str) -> Iterator[tuple[float, str, bool, str
     for at, one in journal.events[name]:
         kind, _, text = one["note"].partition(": ")
         if one["reason"] != "Scaled":  # the mode never changes here, which would be no warning
-            yield at, kind, one["type"] == "Warning" or kind == "Active", text
+            yield at, kind, one["type"] == "Warning" or (kind == "Active" and one["reason"] != "Deciding"), text
     for at, event, text in journal.messages[name]:
         if event != "scaled":
             kind, trouble = TOLD.get(event, (event, True))
@@ -291,7 +291,9 @@ def main() -> int:
             time.sleep(EVERY_SECONDS / given.services)
         time.sleep(2 * SETTLED_SECONDS)  # what is under way ends, and policies at rest are written once or twice
         found = list(faults(journal))
-        writes = [line for line in companion.metrics().splitlines() if "companion_writes_total{" in line]
+        totals = ("companion_writes_total{", "notifications_total{")
+        writes = [line for line in companion.metrics().splitlines() if any(total in line for total in totals)]
+        writes.append(f"leader elected {companion.logs(1_000_000).count('leader_elected')} times")
     late = sorted(one for one in found if LATE_SECONDS < one[0] < STALE_SECONDS)
     untrue = [text for seconds, text in found if seconds >= STALE_SECONDS]
     print(f"began at {began:.0f}", *(f"untrue: {text}" for text in untrue), sep="\n")

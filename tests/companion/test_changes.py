@@ -12,6 +12,7 @@ from adapter.companion.state import ActionResult, Context, WrittenStatus
 from adapter.companion.writer import as_written
 from adapter.load.memory import Memory
 from adapter.load.spec import Bounds, Fallback, Mode
+from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionFeatures, CompanionSettings
 from adapter.settings.companion import NotificationRoute, Notifications, Production, Severity, Topic
 from adapter.snapshot import PolicyView
@@ -78,6 +79,7 @@ def scalings(*looks: Context, status: dict[str, Any] | None = None) -> list[str]
 
 
 FOUR = count(0, 4)
+SECOND = Neighbours(hpas="second")
 OTHER = replace(TARGET, uid="another")
 
 
@@ -94,8 +96,12 @@ OTHER = replace(TARGET, uid="another")
             id="by a fast scale-up",
         ),
         pytest.param(
-            [FOUR, count(2, 6, manager=CONTROLLER), count(5, 6, manager=CONTROLLER)], ["from 4 to 6 by another HPA"],
-            id="by another HPA",
+            [FOUR, *(count(n, 6, manager=CONTROLLER, neighbours=SECOND) for n in (2, 5))],
+            ["from 4 to 6 by another HPA"], id="by another HPA",
+        ),
+        pytest.param(
+            [FOUR, *(count(n, 6, manager=CONTROLLER) for n in (2, 5, 22))], ["from 4 to 6 by the HPA"],
+            id="by the HPA, whose status is late",
         ),
         pytest.param([FOUR, count(1, 8, 1), count(20, 8, 1)], [], id="one of the HPA waits for its cause"),
         pytest.param([FOUR, count(1, 8, 1), count(21, 8, 1)], ["from 4 to 8 by the HPA"], id="for a poll"),
@@ -113,7 +119,7 @@ OTHER = replace(TARGET, uid="another")
             id="a tool sets it while the HPA syncs, which writes over it",
         ),
         pytest.param(
-            [count(0, 6, 0, step=(5, 6)), *(count(n, 3, 0, step=(5, 6), manager=CONTROLLER) for n in (2, 6))],
+            [count(n, 6 if n < 2 else 3, 0, step=(5, 6), manager=CONTROLLER, neighbours=SECOND) for n in (0, 2, 6)],
             ["from 6 to 3 by another HPA"], id="the HPA's earlier claim is for its own step",
         ),
         pytest.param(
