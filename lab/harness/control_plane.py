@@ -212,10 +212,6 @@ class ControlPlane(Server):
         request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
         return str(self.client.post(f"{base}/{account}/token", request)["status"]["token"])
 
-    @property
-    def front_proxy_ca(self) -> Path:
-        return self.pki.front_proxy.file
-
     def front_proxy_cert(self, name: str = "front-proxy-client") -> Pair:
         """A client certificate like the aggregator's, or one with another name, which is not allowed."""
         return self.pki.front_proxy_client if name == "front-proxy-client" else self.pki.front_proxy.issue(name)
