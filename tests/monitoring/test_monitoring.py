@@ -76,7 +76,7 @@ def commands(page: Path) -> Iterator[list[str]]:
     for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             if found := re.search(r"(?:^|bin/)effective-load ([a-z].*)", line):
-                yield shlex.split(found[1])
+                yield shlex.split(found[1], comments=True)
 
 
 def test_the_commands_of_the_runbooks_are_accepted() -> None:
