@@ -99,7 +99,10 @@ def _run(action: str, parsed: argparse.Namespace) -> int:
     import gc
 
     gc.disable()  # what is imported stays, so a collection finds nothing; `assembly` collects later
-    _lighten_imports()
+    # Packages import these where they are installed, for what is not used here: 0.2 s and 10 MiB.
+    for package in ("rich", "colorama", "better_exceptions", "kubernetes_validate"):
+        sys.modules.setdefault(package, None)  # type: ignore[arg-type]  # None: the import fails
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it looks for some in every installed package
     from adapter.assembly import run
     from adapter.kube.errors import KubeError
 
@@ -116,22 +119,6 @@ def _run(action: str, parsed: argparse.Namespace) -> int:
     except (KubeError, OSError) as error:
         output.complain(f"effective-load cannot {action}: {error}")
         return FAILED
-
-
-def _lighten_imports() -> None:
-    """Keep packages from loading what neither process uses: a quarter of the time until the first answer."""
-    # Packages import these where they are installed: 0.2 s and 10 MiB.
-    for package in ("rich", "colorama", "better_exceptions", "kubernetes_validate"):
-        sys.modules.setdefault(package, None)  # type: ignore[arg-type]  # None: the import fails
-    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # it looks for some in every installed package
-    # aiohttp loads the CAs of the system into two default TLS contexts. Every client here has a context of its own.
-    given = os.environ.get("SSL_CERT_FILE")
-    os.environ["SSL_CERT_FILE"] = os.devnull
-    import aiohttp  # noqa: F401
-
-    del os.environ["SSL_CERT_FILE"]
-    if given is not None:
-        os.environ["SSL_CERT_FILE"] = given
 
 
 _STATUSES = {
