@@ -141,9 +141,8 @@ class MetricsProvider:
         try:
             scale = await self._scales.read(view.scale_path, view.scale, view.scale_proven_at)
         except KubeError as error:
-            raise unavailable(
-                f"the live replica count cannot be read: GET {view.scale_path}: {error.public}"
-            ) from error
+            fault = f"GET {view.scale_path}: {error.public}"
+            raise unavailable(f"the live replica count cannot be read: {fault}") from error
         now = self._now()
         return LiveDecision(view, scale, now, decide(assessment, scale, view.bounds, now))
 

@@ -143,7 +143,7 @@ class Session:
             async with asyncio.timeout(seconds), self._answer(method, path, params, headers, body) as answer:
                 if not options.get("aggregated"):
                     self._observe_date(answer)
-                content = await read_body(answer.content, largest, options.get("limit_name", ""))
+                content = await read_body(answer, largest, options.get("limit_name", ""))
         _check_status(request, answer, content)
         return Reply(answer.status, answer.headers, content)
 
@@ -163,7 +163,7 @@ class Session:
                     answer = await stack.enter_async_context(answering)
                     self._observe_date(answer)
                     if answer.status not in _OK:
-                        _check_status(request, answer, await read_body(answer.content, LARGEST_ANSWER))
+                        _check_status(request, answer, await read_body(answer, LARGEST_ANSWER))
             yield await stack.enter_async_context(contextlib.aclosing(_lines(request, answer, idle)))
 
     @contextlib.asynccontextmanager

@@ -14,7 +14,6 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
-from yarl import URL
 
 from adapter.load.roster import Instance, Roster
 from adapter.registries.servers import Servers, digest, path_segment, refusal, sleep_until
@@ -155,8 +154,8 @@ class ConsulSource:
             "partition": self._settings.partition,
         }
         params = {**{name: value for name, value in place.items() if value}, **waiting}
-        url = URL(f"{server}/v1/health/service/{path_segment(key.service)}", encoded=True).extend_query(params)
-        reply = await self._servers.send("GET", url, deadline=deadline)
+        url = f"{server}/v1/health/service/{path_segment(key.service)}"
+        reply = await self._servers.send("GET", url, params=params, deadline=deadline)
         streamed = reply.headers.get("X-Consul-Query-Backend") == "streaming"  # a streamed answer always has "false"
         if reply.status != 200:
             raise _refused(reply)

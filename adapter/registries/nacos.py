@@ -17,7 +17,6 @@ from operator import attrgetter
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
-from yarl import URL
 
 from adapter.load.roster import Instance, Roster
 from adapter.registries.servers import Polled, PolledSource, Servers, digest, read_secret, refusal
@@ -192,8 +191,7 @@ class NacosSource(PolledSource[NacosRegistry]):
 
     async def _get(self, server: str, path: str, params: Mapping[str, str], credentials: Credentials) -> Reply:
         params = {**params, **credentials.get("params", {})}
-        url = URL(server + path).extend_query(params)
-        return await self.servers.send("GET", url, headers=credentials.get("headers"))
+        return await self.servers.send("GET", server + path, params=params, headers=credentials.get("headers"))
 
     def _refused(self, reply: Reply, path: str) -> SourceError:
         error, advice = refusal(reply), "give its user the right to read this service"

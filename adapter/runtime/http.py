@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
-from aiohttp.http import HttpProcessingError, StreamWriter
 from yarl import URL
 
 from adapter.runtime.source_errors import AnswerTooLarge, SourceUnreachable, connection_fault, without_frames
@@ -23,8 +22,6 @@ AT_ONCE = 8
 LOOK_SECONDS = 1.0
 """How often a client looks whether its files changed: 500 services polled each 2 s are 250 requests a second, and a
 look in a thread costs as much as a small answer. Services refuse an old token meanwhile, and are asked again."""
-
-_NO_TIMEOUT = aiohttp.ClientTimeout(total=None)  # a request has one deadline, which covers all of it
 
 _TLS = re.compile(r" ssl:(<[^>]*>|\w+)")
 """The TLS part of aiohttp's errors: a flag, or the address of an object, which differs each time."""
@@ -86,12 +83,10 @@ class Client:
         self._opened: Opened | None = None
         self._look_at = 0.0
         """When to look for changed files (the loop's time)."""
-        self._prepared: dict[tuple[str, str], aiohttp.ClientRequest] = {}
-        """What GETs of one server have in common, with the files' content."""
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=at_once),
             cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=_NO_TIMEOUT,
+            timeout=aiohttp.ClientTimeout(total=None),
             # Encodings that can always be unpacked: aiohttp offers more where more packages are installed.
             headers={"Accept": "application/json", "Accept-Encoding": "gzip"},
         )
@@ -108,14 +103,12 @@ class Client:
         """The whole answer to a request. Redirects are not followed.
 
         `deadline` (seconds) covers everything from reading files to the last byte. `content` goes to aiohttp as it is:
-        `data`, `json`, `proxy`. Raises SourceUnreachable and AnswerTooLarge.
+        `params`, `data`, `json`. Raises SourceUnreachable and AnswerTooLarge.
         """
         seconds = deadline or self._timeout
         try:
             async with asyncio.timeout(seconds):
                 opened = await self._open(secure=(url := URL(url)).scheme == "https")
-                if method == "GET" and not content:
-                    return await self._get(url, opened, headers)
                 async with self._http.request(
                     method,
                     url,
@@ -124,7 +117,7 @@ class Client:
                     headers={**opened.headers, **headers} if headers else opened.headers,
                     **content,
                 ) as answer:
-                    body = await read_body(answer.content, self._max_bytes, self._limit_name)
+                    body = await read_body(answer, self._max_bytes, self._limit_name)
                     return Reply(answer.status, answer.headers, body)
         except TimeoutError as error:
             raise SourceUnreachable(f"no answer within {seconds:g} s", public="timed out") from without_frames(error)
@@ -135,42 +128,6 @@ class Client:
                 raise
             raise SourceUnreachable("the client is closed", public="closed") from error
 
-    async def _get(self, url: URL, opened: Opened, headers: Mapping[str, str] | None, *, again: bool = True) -> Reply:
-        """The answer to a GET over the session's connections, at half of what the session itself costs.
-
-        `again`: whether to repeat it where a kept connection has just ended, as the session does.
-        """
-        if (connector := self._http.connector) is None:
-            raise RuntimeError("the session is closed")
-        if (request := self._prepared.get(server := (url.scheme, url.raw_authority))) is None:
-            (usual := self._http.headers.copy()).update(opened.headers)
-            request = aiohttp.ClientRequest("GET", url, headers=usual, ssl=opened.tls or True, session=self._http)
-            self._prepared[server] = request
-        (sent := request.headers.copy()).update(headers or {})
-        connection = await connector.connect(request, [], _NO_TIMEOUT)
-        try:
-            protocol = connection.protocol
-            assert protocol is not None
-            protocol.set_response_params(read_until_eof=True)
-            writer = StreamWriter(protocol, request.loop)
-            await writer.write_headers(f"GET {url.raw_path_qs} HTTP/1.1", sent)
-            writer.set_eof()
-            message, content = await protocol.read()
-            while message.code < 200:
-                message, content = await protocol.read()
-            body = await read_body(content, self._max_bytes, self._limit_name)
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            if not again:
-                raise
-        except HttpProcessingError as error:
-            raise aiohttp.ClientPayloadError(error.message) from error
-        else:
-            connection.release()
-            return Reply(message.code, message.headers, body)
-        finally:
-            connection.close()  # one that was released stays
-        return await self._get(url, opened, headers, again=False)
-
     async def close(self) -> None:
         """Close the connections."""
         await self._http.close()
@@ -180,18 +137,15 @@ class Client:
         """The credentials, read again in a thread where a file has changed."""
         opened, now = self._opened, asyncio.get_running_loop().time()
         if opened is None or (opened.stamp and now >= self._look_at) or (secure and opened.tls is None):
-            opened = await asyncio.to_thread(open_access, self._access, opened, secure)
-            if opened is not self._opened:
-                self._opened = opened
-                self._prepared.clear()
+            self._opened = opened = await asyncio.to_thread(open_access, self._access, opened, secure)
             self._look_at = now + LOOK_SECONDS
         return opened
 
 
-async def read_body(content: aiohttp.StreamReader, max_bytes: int, limit_name: str = "") -> bytes:
+async def read_body(answer: aiohttp.ClientResponse, max_bytes: int, limit_name: str = "") -> bytes:
     """The whole body, unpacked. Raises AnswerTooLarge as soon as more than `max_bytes` have arrived."""
     chunks, size = [], 0
-    async for chunk in content.iter_any():
+    async for chunk in answer.content.iter_any():
         size += len(chunk)
         if size > max_bytes:
             advice = f"; ask for less, or raise {limit_name}" if limit_name else ""

@@ -132,29 +132,6 @@ class TestAnswers:
         assert (await client_of().send("GET", source.url)).body == b"fine"
         assert source.sent("Accept-Encoding") == ["gzip"]
 
-    async def test_kept_connection_that_has_just_ended_is_replaced(self, client_of: Make) -> None:
-        async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine")
-            await reader.readuntil(b"\r\n\r\n")
-            writer.close()
-
-        server = await asyncio.start_server(answer_once, "127.0.0.1", 0)
-        url, client = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/", client_of()
-        assert [(await client.send("GET", url)).body for _ in range(2)] == [b"fine", b"fine"]
-        await client.close()
-        server.close()
-
-    async def test_answer_that_is_not_http_is_unreachable(self, client_of: Make) -> None:
-        async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writer.write(b"220 mail.example.com ESMTP\r\n")
-            writer.close()
-
-        server = await asyncio.start_server(speak, "127.0.0.1", 0)
-        with pytest.raises(SourceUnreachable, match=r"Bad status line|Expected HTTP"):
-            await client_of().send("GET", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-        server.close()
-
 
 class TestLimits:
     async def test_answer_over_its_limit_names_the_setting_and_the_remedy(
@@ -283,7 +260,6 @@ class TestTls:
         with pytest.raises(SourceUnreachable, match="certificate verify failed") as caught:
             await client_of().send("GET", source.url)
         assert caught.value.public == "its certificate is not trusted"
-        assert "0x" not in str(caught.value), "equal faults have equal words"
         assert (await client_of(Access(insecure_skip_verify=True)).send("GET", source.url)).status == 200
 
     async def test_given_authority_is_trusted_and_a_replaced_one_from_then_on(
