@@ -36,5 +36,6 @@ class InstanceList(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
 
     def roster(self) -> Roster:
         """The list as the arithmetic takes it."""
-        instances = tuple(Instance(**msgspec.structs.asdict(one)) for one in self.instances)
-        return Roster(**msgspec.structs.asdict(self) | {"instances": instances})
+        listed = [(msgspec.structs.asdict(one), one.registered_at) for one in self.instances]
+        instances = [Instance(**one | {"registered_at": None if at is None else at + 0.0}) for one, at in listed]
+        return Roster(**msgspec.structs.asdict(self) | {"at": self.at + 0.0, "instances": tuple(instances)})
