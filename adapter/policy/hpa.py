@@ -29,7 +29,6 @@ DIRECTIONS = ("scaleUp", "scaleDown")
 _LIST = msgspec.Meta(max_length=200)
 """Metrics, conditions and scaling policies that are read; more would hold the event loop."""
 _Count = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
-
 MetricSourceType = Literal["Object", "Pods", "External", "Resource", "ContainerResource"]
 MetricTargetType = Literal["Value", "AverageValue", "Utilization"]
 SOURCES: Mapping[str, str] = {kind: f"{kind[0].lower()}{kind[1:]}" for kind in get_args(MetricSourceType)}
