@@ -219,6 +219,6 @@ def _of(names: set[str], values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in names}
 
 
-def _plain(value: Any) -> Any:
-    """A fraction, a time that a document had, and a mapping, which JSON does not know."""
-    return str(value) if isinstance(value, Fraction) else float(value) if isinstance(value, float) else dict(value)
+def _plain(value: object) -> Any:
+    """A fraction and a mapping that JSON does not know."""
+    return str(value) if isinstance(value, Fraction) else dict(value)  # type: ignore[call-overload]
