@@ -7,7 +7,7 @@ import pytest
 from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.decide import decide
 from adapter.load.pods import Pod
-from adapter.load.samples import ResourceSamples, Samples
+from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Mode, Seconds
 from tests.load.kit import (
     BOUNDS,
@@ -97,3 +97,15 @@ def test_pods_that_left_are_forgotten_once_no_window_reaches_back_to_them() -> N
         assessment, _ = assess_and_decide(BAND, pods[:2], usage(loads, at=NOW + later), memory=memory, now=NOW + later)
         memory = assessment.memory
         assert set(memory.departed) == known
+
+
+def test_the_load_of_pods_that_left_counts_for_as_long_as_a_long_window_reaches_back() -> None:
+    rule = policy(queue("1200m", "400m"))
+    memory, (pods, _) = None, same(20, None)
+    for later, desired in ((0, 15), (10, 15), (300, 15), (600, 15), (650, 11)):
+        left, at = pods[: 15 if later else 20], NOW + later - 10
+        points = {one.name: Point(at, nano("300m")) for one in left}
+        samples = Samples(queries={"queue": QuerySamples(pods=points, by_pod=True, window=600.0, fetched_at=at)})
+        found, decision = assess_and_decide(rule, left, samples, memory=memory, now=NOW + later)
+        memory = found.memory
+        assert decision.desired == desired
