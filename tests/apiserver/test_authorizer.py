@@ -88,16 +88,17 @@ async def test_an_expired_allow_is_not_used_where_its_review_fails(
     assert (error.code, error.reason, "made to fail" in error.message) == (503, "ServiceUnavailable", False)
 
 
+@pytest.mark.parametrize("reason", [{"reason": "no rule"}, {}], ids=["Webhook", "RBAC"])
 async def test_a_deny_is_cached_for_ten_seconds(
-    authorizer: Authorizer, cluster: Cluster, clock: Clock, metrics: Metrics
+    authorizer: Authorizer, cluster: Cluster, clock: Clock, metrics: Metrics, reason: dict[str, str]
 ) -> None:
-    cluster.may = lambda _: False
+    cluster.answered = lambda review: {**review, "status": {"allowed": False, **reason}}
     for seconds in (9, 2):
         error = await refusal(authorizer)
         assert (error.code, f'"{PODS.name}" is forbidden: User "' in error.message) == (403, True)
         clock.pass_(seconds)
     assert (cluster.reviews(), counted(metrics, "allowed"), counted(metrics, "denied")) == (1, None, 1)
-    cluster.may = lambda _: True
+    cluster.answered = None
     await authorizer.check(USER, PODS)
 
 

@@ -109,6 +109,19 @@ async def test_connection_goes_on_while_another_ca_is_added_to_its_own(
     drop(wire)
 
 
+async def test_a_connection_of_one_of_two_authorities_ends_once_that_one_is_removed(
+    service: Service, proxy: trustme.LeafCert, cluster: Cluster, front_proxy: trustme.CA, tmp_path: Path
+) -> None:
+    """As in the last step of a rotation: nobody knows any more which of both the client had its certificate of."""
+    other = root(tmp_path).pem
+    await following(service, cluster, f"{other}{pem(front_proxy)}")
+    wire = await opened(service, proxy)
+    await following(service, cluster, other)
+    assert (await asked(wire, head(METRIC, *as_proxy())))[9:12] == b"401"
+    assert await is_ended(wire)
+    drop(wire)
+
+
 async def test_until_the_front_proxy_is_known_no_handshake_succeeds(
     cluster: Cluster, session: Session, options: ServerSettings, front_proxy: trustme.CA, proxy: trustme.LeafCert
 ) -> None:
