@@ -70,6 +70,29 @@ async def test_a_leader_that_reaches_nobody_stops_acting_before_another_one_begi
 
 
 @in_own_time
+async def test_a_leader_acts_no_longer_where_the_answers_to_its_renewals_are_slow() -> None:
+    one, server = await leader(20)
+    server.trouble = lambda _: (0.01, 1.8)
+    await asyncio.sleep(20)
+    cut_off(server, "one")
+    await asyncio.sleep(FAILOVER_SECONDS)
+    assert max(begin for begin, _ in one.acts) - server.writes[-1][0] <= BELIEVED_SECONDS
+
+
+@in_own_time
+async def test_a_lease_is_taken_after_its_holders_duration_where_that_is_the_longer_one() -> None:
+    """As in an upgrade that brings another `leaseSeconds`."""
+    server = Server()
+    first, second = Candidate("first", server, duration=4 * DURATION_SECONDS), Candidate("second", server)
+    await first.start(20)
+    await second.start(20)
+    cut_off(server, "first")
+    await asyncio.sleep(4 * FAILOVER_SECONDS)
+    assert second.acts
+    assert overlaps([first, second]) == []
+
+
+@in_own_time
 async def test_an_answer_that_is_not_the_written_lease_grants_nothing() -> None:
     class Proxy(Server):
         async def ask(self, method: str, path: str, body: bytes | None, who: str) -> bytes:
