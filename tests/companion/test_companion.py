@@ -252,6 +252,30 @@ async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_writte
     assert set(read) == {"metadata.name=p000"}
 
 
+async def test_a_new_term_goes_on_from_the_status_that_another_leader_wrote(make: Make) -> None:
+    lost, seen = asyncio.Event(), list[Any]()
+
+    class Terms(Leading):
+        async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+            term = asyncio.ensure_future(work())
+            await lost.wait()
+            term.cancel()
+            await asyncio.gather(term, return_exceptions=True)
+            await work()
+
+    def plan(context: Context) -> Iterator[Write]:
+        seen.append(context.written.status.get("decision"))
+        yield from ()
+
+    case = make(1, steady=plan)
+    case.companion.lease = cast("LeaderElector", Terms())
+    for leader in ("first", "another"):
+        written = f'{{"metadata": {{"name": "p000"}}, "status": {{"decision": "{leader}"}}}}'
+        case.api.answers[POLICIES] = text(f'{{"items": [{written}]}}')
+        await case.until(lambda: bool(seen) and seen[-1] == leader)  # noqa: B023  awaited at once
+        lost.set()
+
+
 async def test_a_policy_that_is_not_assessed_yet_gets_no_status(make: Make) -> None:
     case = make(2)
     views = case.picture.current.policies
