@@ -124,6 +124,7 @@ async def found_services(session: Session, settings: Settings | None = None) -> 
             api_service(status="False", reason="FailedDiscoveryCheck", message="tls: x509: unknown authority"), "",
             CUSTOM[0], "error: it is not available (FailedDiscoveryCheck): tls: x509: unknown authority; its caBundle",
         ),
+        (api_service(status="Unknown", reason="New"), "", CUSTOM[0], "error: it is not available (New)"),
         (api_service(), "", EXTERNAL, "error: it names Service effective-load/effective-load, and the settings do not"),
         (api_service(("keda", "keda-metrics-apiserver")), "", EXTERNAL, "ok: it is served by Service keda/keda-metric"),
         (None, "server: {externalMetrics: true}", EXTERNAL, "error: it does not exist"),

@@ -84,6 +84,11 @@ def test_a_fault_is_an_error_with_its_place(
     assert [text for level, where, text in found if level == "error" and place in where and sentence in text], found
 
 
+def test_a_second_copy_of_an_object_is_read_for_its_faults(check: Callable[..., Found]) -> None:
+    overlay = CHECKOUT.replace("  tolerance: 1%", "  tolerancee: 1%")
+    assert [place.split()[-1] for level, place, _ in check(overlay=overlay) if level == "error"] == ["spec.tolerancee"]
+
+
 SCALED_OBJECT = {
     "apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "old", "namespace": "default"},
     "spec": {"scaleTargetRef": {"name": "checkout"}},

@@ -7,12 +7,21 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from adapter.commands.check.sources import address, check_prometheus, why_unmatched
+from adapter.commands.check.sources import (
+    PROBE_SERVICE,
+    address,
+    check_prometheus,
+    check_registries,
+    why_unmatched,
+)
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Mismatch, RegistrationMatch, Roster, match_registrations
 from adapter.load.spec import Registry
 from adapter.settings import PrometheusServer
-from tests.load.kit import NOW, REGISTRY, pod
+from adapter.settings.registries import AllowedServices, HttpRegistry
+from tests.load.kit import NOW, REGISTRY, pod, policy
+from tests.registries.http_kit import Platform
+from tests.registries.kit import served
 from tests.usage.fakes import FakePrometheus, always, vector
 
 
@@ -45,6 +54,16 @@ async def test_a_server_that_is_away_is_an_error_with_its_remedy() -> None:
     found = await asked(PrometheusServer(name="main", url="http://127.0.0.1:1"))
     assert found.startswith("error: http://127.0.0.1:1 cannot be asked: ")
     assert "nothing listens there" in found
+
+
+async def test_a_registry_is_asked_only_for_services_that_their_policies_may_name() -> None:
+    platform, rules = Platform(), (AllowedServices(namespaces=("shop",), services=("own",)),)
+    of_registry = [policy(registry=Registry(name="one", service=service)) for service in ("own", "spied")]
+    async with served(platform.handle) as url:
+        found, _ = await check_registries([HttpRegistry(name="one", type="HTTP", url=url, allow=rules)], of_registry)
+        await check_registries([HttpRegistry(name="one", type="HTTP", url=url, allow=rules)], of_registry[1:])
+    assert [one.level.value for one in found] == ["ok"]
+    assert [one.query["service"] for one in platform.asked] == ["own", PROBE_SERVICE]
 
 
 # --- registrations ---

@@ -232,6 +232,14 @@ def test_the_next_sync_names_what_limits_it(up: dict[str, Any], sentence: str) -
     assert tolerance == "tolerance: 0, so it sets every count exactly"
 
 
+def test_an_hpa_without_a_window_waits_five_minutes_before_it_goes_down_and_not_at_all_upward() -> None:
+    exact = {way: {"tolerance": "0"} for way in ("scaleUp", "scaleDown")}
+    down, *_ = will_do(explained(document("02-below"), hpa_object(behavior=exact)))
+    assert down.startswith("it sets 5 (now 7) once nothing more was recommended for 300 s")
+    up, *_ = will_do(explained(hpa=hpa_object(behavior=exact)))
+    assert up.startswith("it sets 12 (now 10) at its next sync")
+
+
 def test_the_tolerance_of_the_hpa_has_the_remedy() -> None:
     behavior = {"scaleUp": {"tolerance": "0.1"}, "scaleDown": {"tolerance": "0.05"}}
     lines = list(will_do(explained(hpa=hpa_object(behavior=behavior))))

@@ -58,6 +58,8 @@ def test_an_hpas_behavior_and_bounds_stay_and_its_tolerance_moves() -> None:
     assert new["spec"]["behavior"]["scaleDown"] == {"tolerance": "0", "stabilizationWindowSeconds": 60}
     assert (new["spec"]["minReplicas"], new["spec"]["maxReplicas"]) == (2, 20)
     assert "spec.behavior.scaleDown.tolerance" in notes(NoteKind.DIFFERS, original)
+    smaller_down = hpa(behavior={"scaleDown": {"tolerance": "0.02"}})
+    assert "one tolerance; it is 10 %, that of the way up" in notes(NoteKind.DIFFERS, smaller_down)
 
 
 def test_what_whole_percents_and_the_stabilization_window_do_otherwise_is_noted_in_numbers() -> None:

@@ -13,6 +13,7 @@ from aiohttp import web
 from blockbuster import blockbuster_ctx
 
 from adapter.load.roster import Instance
+from adapter.registries import consul
 from adapter.registries.consul import read_entries
 from adapter.runtime.source_errors import WrongAnswer
 from tests.registries.kit import FollowedService, follow, served
@@ -131,6 +132,8 @@ class FakeConsul:
         self.listed, self.index = four(), 10
         self.ahead = self.uncommitted = 0
         """How much newer waiting queries say that they are; how many plain ones are answered as before the change."""
+        self.streamed: list[Document] | None = None
+        """What waiting queries answer, where that is not the list."""
         self.asked: list[web.Request] = []
         self.waiting = 0
         self._before, self._ended, self._news = (self.listed, self.index), False, asyncio.Condition()
@@ -158,6 +161,8 @@ class FakeConsul:
         if asked := int(request.query.get("index", 0)):
             await self._hold(asked, float(request.query["wait"].removesuffix("ms")) / 1000)
         listed, index = self.listed, self.index + (self.ahead if asked else 0)
+        if asked and self.streamed is not None:
+            listed = self.streamed
         if self.uncommitted and not asked:
             self.uncommitted -= 1
             listed, index = self._before
@@ -175,10 +180,10 @@ class FakeConsul:
 
 @pytest.fixture
 async def fake() -> AsyncIterator[FakeConsul]:
-    consul = FakeConsul()
-    async with served(consul.answer) as consul.url:
-        yield consul
-        await consul.end_waits()
+    fake = FakeConsul()
+    async with served(fake.answer) as fake.url:
+        yield fake
+        await fake.end_waits()
 
 
 @pytest.fixture
@@ -222,6 +227,17 @@ class TestIndex:
         fake.listed = four()[:2]
         await fake.end_waits()
         await followed.until_listed(2)
+
+    async def test_list_is_read_again_after_a_minute_of_equal_streamed_answers(
+        self, fake: FakeConsul, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A stream never reports that ACLs filter it, so it does not confirm a list for ever."""
+        monkeypatch.setattr(consul, "LIST_SECONDS", 0.0)
+        fake.streamed = four()
+        async with following(fake.url, "web", wait_seconds=1) as followed:
+            await eventually(lambda: len([one for one in fake.asked if "index" in one.query]) > 2)
+            fake.listed = four()[:2]
+            await followed.until_listed(2)
 
     async def test_list_with_an_older_index_is_taken(self, fake: FakeConsul, followed: FollowedService) -> None:
         await fake.tell(*four()[:2], index=3)

@@ -68,6 +68,9 @@ def test_gap_is_unknown_and_no_load_of_zero() -> None:
         found = run(autoscaler, ticks)
         assert found.summary.unknown_seconds == 1800 - 600 + 15 - 90
         assert not found.summary.change_count
+    overloaded = run(Fixed(), [tick._replace(load={"cpu": cores(12)}) for tick in ticks]).summary
+    known = overloaded.over_high_seconds, overloaded.longest_over_high_seconds
+    assert known == (675 + 600, 675), "an overload does not last through the unknown time"
 
 
 def test_one_missing_tick_is_bridged_at_any_step() -> None:
