@@ -11,7 +11,7 @@ import msgspec
 
 from adapter.load.quantity import NANO, parse_nano
 from adapter.load.spec import Bounds, HpaTolerance
-from adapter.policy.documents import Metadata, PolicyError, mapping_at, type_fault, without_nulls
+from adapter.policy.documents import MAX_NAME_LENGTH, Metadata, PolicyError, mapping_at, type_fault, without_nulls
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.runtime.decoding import Decoder
 
@@ -33,6 +33,7 @@ MetricSourceType = Literal["Object", "Pods", "External", "Resource", "ContainerR
 MetricTargetType = Literal["Value", "AverageValue", "Utilization"]
 SOURCES: Mapping[str, str] = {kind: f"{kind[0].lower()}{kind[1:]}" for kind in get_args(MetricSourceType)}
 """The field of a metric of each type that has the rest of it."""
+_AIMS: Mapping[str, str] = {"Value": "value", "AverageValue": "averageValue", "Utilization": "averageUtilization"}
 
 
 class CrossVersionReference(NamedTuple):
@@ -255,8 +256,10 @@ class _Metric:
         name = source.get("name") or mapping_at(source, "metric").get("name")
         if not name:
             raise ValueError(f"{key} needs the name of the metric")
-        of = target.get("type")
-        aim = next((value for name, value in target.items() if name != "type"), None)
+        of: Any = target.get("type")
+        if of is not None and str(of) not in _AIMS:
+            raise ValueError(f"{of!r} is not a type of target; write one of {', '.join(_AIMS)}")
+        aim = target.get(_AIMS[of]) if of else None  # the API server admits fields of other types beside it
         self.read = HpaMetric(
             kind=kind,
             name=str(name),
@@ -292,7 +295,8 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
     conditions: Annotated[tuple[ScalingActive, ...], _LIST] | None = None
 
 
-class _Metadata(Metadata, frozen=True, rename="camel"):
+class _Metadata(Metadata, frozen=True, kw_only=True, rename="camel"):
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME_LENGTH)]
     resource_version: str = ""
     managed_fields: tuple[dict[str, Any], ...] = ()
 
@@ -304,8 +308,4 @@ class _Object(msgspec.Struct, Generic[S], frozen=True):
 
 
 _WATCHED: Decoder["_Object[msgspec.Raw]"] = Decoder(_Object[msgspec.Raw])
-
-
-@functools.lru_cache(8192)
-def _spec(raw: bytes) -> _Spec:
-    return msgspec.json.decode(raw, type=_Spec, dec_hook=_hook)
+_spec = functools.lru_cache(8192)(Decoder(_Spec, _hook).decode)

@@ -5,11 +5,13 @@ text that is not UTF-8. Any server can send both.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
 T = TypeVar("T")
+Hook = Callable[[type, Any], Any] | None
 
 _SHARED_TEXTS, _SHARED_LENGTH = 1 << 17, 256  # the names of 50,000 pods come in one order: fewer would never meet again
 _first = functools.lru_cache(_SHARED_TEXTS)(str)
@@ -29,11 +31,11 @@ class Decoder(Generic[T]):
     __slots__ = ("_decode",)
 
     @overload
-    def __init__(self, kind: type[T]) -> None: ...
+    def __init__(self, kind: type[T], hook: Hook = None) -> None: ...
     @overload
-    def __init__(self: "Decoder[Any]", kind: Any) -> None: ...
-    def __init__(self, kind: Any) -> None:
-        self._decode = msgspec.json.Decoder(kind).decode
+    def __init__(self: "Decoder[Any]", kind: Any, hook: Hook = None) -> None: ...
+    def __init__(self, kind: Any, hook: Hook = None) -> None:
+        self._decode = msgspec.json.Decoder(kind, dec_hook=hook).decode
 
     def decode(self, body: bytes | bytearray | msgspec.Raw) -> T:
         """The value that the bytes hold. Raises msgspec.MsgspecError."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import msgspec
 import pytest
 
 from adapter.load.quantity import NANO
@@ -119,6 +120,19 @@ def test_all_types_of_metrics_are_read() -> None:
 
 
 @pytest.mark.parametrize(
+    ("target", "aim"),
+    [
+        ({"type": "AverageValue", "value": "1"}, None),
+        ({"type": "AverageValue", "value": "5", "averageValue": "1"}, NANO),
+        ({"type": "Utilization", "averageValue": "100m"}, None),
+    ],
+)
+def test_a_target_that_the_api_server_admits_has_the_number_of_its_own_type(target: Object, aim: int | None) -> None:
+    (read,) = parse_hpa(hpa(of_object(POLICY, target=target))).metrics
+    assert (read.target, read.aim) == (target["type"], aim)
+
+
+@pytest.mark.parametrize(
     ("change", "path"),
     [
         ({"scaleTargetRef": None}, "spec.scaleTargetRef"),
@@ -130,6 +144,7 @@ def test_all_types_of_metrics_are_read() -> None:
         ({"metrics": [{}]}, "spec.metrics[0]"),
         ({"metrics": [{"type": "Pods", "pods": {}}]}, "spec.metrics[0]"),
         ({"metrics": [of_pods("effective_x", "fast")]}, "spec.metrics[0]"),
+        ({"metrics": [of_object(POLICY, target={**ONE, "type": "averageValue"})]}, "spec.metrics[0]"),
         ({"behavior": {"scaleUp": {"tolerance": "-1"}}}, "spec.behavior.scaleUp.tolerance"),
         ({"behavior": 5}, "spec.behavior"),
         ({"metrics": 5}, "spec.metrics"),
@@ -140,6 +155,13 @@ def test_a_fault_is_named_with_its_path(change: Object, path: str) -> None:
     with pytest.raises(PolicyError) as caught:
         parse_hpa({**hpa(**change), "status": {"lastScaleTime": change.get("at")}})
     assert path in {fault.path for fault in caught.value.faults}
+
+
+def test_an_hpa_in_a_file_needs_a_name() -> None:
+    for metadata in ({}, {"name": ""}):
+        with pytest.raises(PolicyError) as caught:
+            parse_hpa({**hpa(), "metadata": metadata})
+        assert [fault.path for fault in caught.value.faults] == ["metadata.name"]
 
 
 # --- who owns what of its behavior
@@ -185,3 +207,9 @@ def test_watched_hpa_is_read_as_one_in_a_file_and_its_unchanged_spec_only_once()
     assert first == replace(parse_hpa(document, Fraction(1, 10)), last_step=(3, 4))
     assert second == replace(first, last_step=(3, 5))
     assert second.scale_up is first.scale_up
+
+
+def test_watched_hpa_of_bytes_that_are_no_text_is_unreadable_as_other_objects_are() -> None:
+    body = json.dumps(hpa(behavior={"scaleUp": {"selectPolicy": "Max"}})).encode().replace(b"Max", b"\xff")
+    with pytest.raises(msgspec.MsgspecError, match="not UTF-8"):
+        decode_hpa(body)
