@@ -156,8 +156,8 @@ def faults(journal: Journal) -> Iterator[tuple[float, str]]:
         for at, status in journal.statuses[name]:
             said, known = status.get("current"), [one for one in counts if one[0] < at + BUSY_SECONDS]
             ends = [*(moment for moment, _, _ in known[1:]), at]
-            lates = [at - end for (_, count, _), end in zip(known, ends, strict=True) if count == said]
-            yield max(0.0, min(lates, default=math.inf)), f"{name}: current {said} at {at:.0f}"
+            delays = [at - end for (_, count, _), end in zip(known, ends, strict=True) if count == said]
+            yield max(0.0, min(delays, default=math.inf)), f"{name}: current {said} at {at:.0f}"
         for at, kind, trouble, text in said_of(journal, name):
             late = lateness(journal, name, at, kind, trouble=trouble, text=text)
             yield late, f"{name}: {kind} in trouble: {trouble} at {at:.0f}: {text}"
