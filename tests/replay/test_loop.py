@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler
+from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler, hpa_following
 from adapter.commands.replay.compare import Service, compare
 from adapter.commands.replay.history import Tick, stretches
 from adapter.commands.replay.loop import play
@@ -99,10 +99,8 @@ def test_skipped_syncs_change_no_count(name: str) -> None:
 
 def test_stock_hpa_is_aimed_at_the_risk_of_the_policy() -> None:
     ticks = list(phases(*[(8, 1200), (11, 300), (14, 1200), (9, 1200)] * 2))
-    result = compare(
-        Service(policy=policy(), setup=replace(USUAL, capacity={"cpu": int(cores(1.2))})),
-        ticks,
-    )
+    setup, rule = replace(USUAL, capacity={"cpu": int(cores(1.2))}), policy()
+    result = compare(Service(policy=rule, setup=setup, hpa=hpa_following(rule, None)), ticks)
     raw, _, ours = (one.summary for one in result.runs)
     assert ours.shortfall_ratio
     assert raw.shortfall_ratio is not None

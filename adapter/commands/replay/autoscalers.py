@@ -214,14 +214,12 @@ def hpa_following(policy: Policy, hpa: Hpa | None) -> Hpa:
     return replace(hpa, metrics=metrics, bounds=replace(hpa.bounds, tolerance=within, last_scale=None))
 
 
-def stock_hpa_for(
-    policy: Policy, hpa: Hpa | None, setup: Setup, totals: Collection[str] = (), share: float = 1.0
-) -> Hpa:
+def stock_hpa_for(policy: Policy, hpa: Hpa, setup: Setup, totals: Collection[str] = (), share: float = 1.0) -> Hpa:
     """The stock HPA on the policy's metrics, at this share of their high watermarks or targets.
 
     Bounds and behavior are those of `hpa`, but with the controller's default tolerance.
     """
-    native, metrics = hpa_following(policy, hpa), []
+    metrics = []
     for metric in policy.metrics:
         mark = metric.high if metric.target is None else metric.target
         if metric.floor or mark is None:
@@ -237,11 +235,11 @@ def stock_hpa_for(
         plain = mark if kind == "External" else plain_usage(metric, mark, setup)
         metrics.append(HpaMetric(kind=kind, name=metric.name, target=target, aim=max(1, round(float(plain) * share))))
     return replace(
-        native,
+        hpa,
         metrics=tuple(metrics),
-        scale_up=msgspec.structs.replace(native.scale_up, tolerance=None),
-        scale_down=msgspec.structs.replace(native.scale_down, tolerance=None),
-        bounds=replace(native.bounds, tolerance=None),
+        scale_up=msgspec.structs.replace(hpa.scale_up, tolerance=None),
+        scale_down=msgspec.structs.replace(hpa.scale_down, tolerance=None),
+        bounds=replace(hpa.bounds, tolerance=None),
     )
 
 

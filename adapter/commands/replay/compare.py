@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
-from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler, hpa_following, judged_by, stock_hpa_for
+from adapter.commands.replay.autoscalers import HpaAutoscaler, PolicyAutoscaler, judged_by, stock_hpa_for
 from adapter.commands.replay.history import Stretch, Tick, stretches
 from adapter.commands.replay.loop import play
 from adapter.commands.replay.model import Autoscaler, Setup
@@ -30,14 +30,13 @@ SLACK = 1.01
 class Service:
     """One service to replay: its policy, and how its pods behave.
 
-    `hpa` is that of the policy and gives bounds and behavior; None where a default takes its place. `stock` is the HPA
-    that runs today, None where the comparison derives one. `totals` are the metrics that are one number for the
-    service.
+    `hpa` follows the policy and gives bounds and behavior. `stock` is the HPA that runs today, with bounds of its own;
+    None where the comparison derives one. `totals` are the metrics that are one number for the service.
     """
 
     policy: Policy
     setup: Setup
-    hpa: Hpa | None = None
+    hpa: Hpa
     stock: Hpa | None = None
     totals: frozenset[str] = frozenset()
 
@@ -52,8 +51,7 @@ class Service:
 
     def play(self, history: Sequence[Stretch], autoscaler: Autoscaler) -> Run:
         """The run of this autoscaler, which remembers nothing yet."""
-        minimum = hpa_following(self.policy, self.hpa).bounds.minimum
-        return play(history, self.setup, autoscaler, self.high, minimum)
+        return play(history, self.setup, autoscaler, self.high, self.hpa.bounds.minimum)
 
 
 class Result(NamedTuple):
@@ -70,7 +68,7 @@ class Result(NamedTuple):
 
 def compare(service: Service, ticks: Sequence[Tick]) -> Result:
     """Replay these ticks, of which the first has a load, for every autoscaler. Raises FaultyDocument."""
-    first, bounds = ticks[0], hpa_following(service.policy, service.hpa).bounds
+    first, bounds = ticks[0], service.hpa.bounds
     # At first there are as many pods as the high watermarks need, beside the pulled-out ones.
     needed = [ceil(first.load[name] / mark) for name, mark in service.high.items() if name in first.load]
     count = max(1, bounds.minimum, min(bounds.maximum, max(needed, default=1) + first.pulled_out))

@@ -10,49 +10,32 @@ from math import inf
 from typing import TypeVar
 
 from adapter.commands.files import ManifestObject, read_files, template_pod
-from adapter.commands.replay.autoscalers import capacity_of, throttles_of
+from adapter.commands.replay.autoscalers import capacity_of, hpa_following, throttles_of
 from adapter.commands.replay.compare import Service
 from adapter.commands.replay.history import Tick, read_csv, seconds_of
 from adapter.commands.replay.model import TITLE, Amounts, Setup, fault
 from adapter.commands.replay.prometheus import HistoryUnavailable, read_history, read_source
 from adapter.load.quantity import QuantityError, parse_nano
-from adapter.load.spec import Metric
-from adapter.policy.hpa import DESIRED_REPLICAS, parse_hpa
+from adapter.load.spec import Metric, Policy
+from adapter.policy.hpa import DESIRED_REPLICAS, Hpa, parse_hpa
 from adapter.policy.watermark_policy import KIND, parse_policy
 from adapter.runtime.faults import Fault, FaultyDocument
 from adapter.settings import load_settings
 from adapter.usage.resource_metrics import parse_go_duration
 
 T = TypeVar("T")
-_LONGEST = 7 * 86_400.0
 _AGO = re.compile(r"(\d{1,6})([smhdw])", re.ASCII)
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def read_service(parsed: argparse.Namespace) -> tuple[Service, list[Tick]]:
-    """The service that the files and arguments describe, and its history. Raises FaultyDocument, HistoryUnavailable.
-
-    An HPA that has other metrics than `desired_replicas` is the stock HPA of today.
-    """
+    """The service that the files and arguments describe, and its history. Raises FaultyDocument, HistoryUnavailable."""
     if [*parsed.files, parsed.csv].count("-") > 1:
         raise fault("-", None, "standard input has one document: give the policy or the history as a file")
     settings = load_settings(parsed.settings) if parsed.settings else None
-    objects, faults = read_files(parsed.files)
-    if faults:
-        raise FaultyDocument([Fault(str(one.place), None, one.text) for one in faults], TITLE)
-    policies = [one for one in objects if one.kind == KIND]
-    if len(policies) != 1:
-        has = f"has the policies {', '.join(one.name for one in policies)}" if policies else "has no WatermarkPolicy"
-        raise fault(", ".join(parsed.files), None, f"{has}; give the file of one")
-    policy = parse_policy(policies[0].data)
-    found = [one for one in objects if one.kind == "HorizontalPodAutoscaler"]
-    of_policy = [one for one in found if (one.namespace, one.name) == (policy.namespace, policy.hpa)]
-    hpas = [parse_hpa(one.data) for one in of_policy or (found if len(found) == 1 else [])]
-    hpa = next((one for one in hpas if one.desired_metrics), hpas[0] if hpas else None)
-    others = ((one, tuple(metric for metric in one.metrics if metric.name != DESIRED_REPLICAS)) for one in hpas)
-    stock = next((replace(one, metrics=own) for one, own in others if own), None)
-    workload = policy.hpa if hpa is None else hpa.target.name
-    requests, limits = _pod_amounts(objects, policy.namespace, workload)
+    objects, policy = _read_policy(parsed.files)
+    hpa, stock = _hpas(objects, policy)
+    requests, limits = _pod_amounts(objects, policy.namespace, hpa.target.name)
     setup = Setup(
         pod_startup=_duration("--pod-startup", parsed.pod_startup),
         sample_age=_duration("--sample-age", parsed.sample_age),
@@ -93,7 +76,29 @@ def read_service(parsed: argparse.Namespace) -> tuple[Service, list[Tick]]:
         return service, ticks
     own = _pairs("--query", parsed.query, str, "its PromQL, such as cpu='sum(…)'")
     source = read_source(settings, parsed.prometheus or "", own, _moments(parsed))
-    return service, read_history(replace(policy, metrics=tuple(loads)), workload, source)
+    return service, read_history(replace(policy, metrics=tuple(loads)), hpa.target.name, source)
+
+
+def _read_policy(files: Sequence[str]) -> tuple[Sequence[ManifestObject], Policy]:
+    """All objects of the files, and the one policy among them. Raises FaultyDocument."""
+    objects, faults = read_files(files)
+    if faults:
+        raise FaultyDocument([Fault(str(one.place), None, one.text) for one in faults], TITLE)
+    policies = [one for one in objects if one.kind == KIND]
+    if len(policies) != 1:
+        has = f"has the policies {', '.join(one.name for one in policies)}" if policies else "has no WatermarkPolicy"
+        raise fault(", ".join(files), None, f"{has}; give the file of one")
+    return objects, parse_policy(policies[0].data)
+
+
+def _hpas(objects: Sequence[ManifestObject], policy: Policy) -> tuple[Hpa, Hpa | None]:
+    """The HPA that follows the policy, and the stock HPA of today: one that has other metrics than its count."""
+    found = [one for one in objects if one.kind == "HorizontalPodAutoscaler"]
+    of_policy = [one for one in found if (one.namespace, one.name) == (policy.namespace, policy.hpa)]
+    hpas = [parse_hpa(one.data) for one in of_policy or (found if len(found) == 1 else [])]
+    hpa = next((one for one in hpas if one.desired_metrics), hpas[0] if hpas else None)
+    others = ((one, tuple(metric for metric in one.metrics if metric.name != DESIRED_REPLICAS)) for one in hpas)
+    return hpa_following(policy, hpa), next((replace(one, metrics=own) for one, own in others if own), None)
 
 
 def _pod_amounts(objects: Sequence[ManifestObject], namespace: str, workload: str) -> tuple[Amounts, Amounts]:
@@ -139,8 +144,8 @@ def _pairs(option: str, given: Sequence[str], parse: Callable[[str], T | None], 
 
 def _duration(argument: str, text: str) -> float:
     seconds = parse_go_duration(text)
-    if (not seconds and text.strip("0") != "s") or not 0.0 <= seconds <= _LONGEST:
-        raise fault(argument, text, f"must be a duration such as 30s or 2m, from 0s to {_LONGEST:g}s")
+    if (not seconds and text.strip("0") != "s") or not 0.0 <= seconds <= _UNITS["w"]:
+        raise fault(argument, text, f"must be a duration such as 30s or 2m, from 0s to {_UNITS['w']}s")
     return seconds
 
 
@@ -148,8 +153,7 @@ def _moment(option: str, text: str) -> float:
     """A time in seconds since the epoch: RFC 3339, such seconds, or a duration ago. Raises FaultyDocument."""
     if ago := _AGO.fullmatch(text):
         return time.time() - int(ago[1]) * _UNITS[ago[2]]
-    at = seconds_of(text)
-    if at is None:
+    if (at := seconds_of(text)) is None:
         advice = "write a time such as 2026-01-31T08:00:00Z, seconds since the epoch, or 7d for 7 days ago"
         raise fault(option, text, advice)
     return at
