@@ -10,7 +10,7 @@ from adapter.commands.terminal.command import FAILED, INVALID, OK, Command, Exam
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Declare the arguments: the policy, the history, how pods behave, and the output. The help fits 40 lines."""
+    """Declare the arguments: the policy, the history, how pods behave, and the output."""
     command.usage = "effective-load replay FILE… (--csv FILE | --prometheus SERVER --from TIME) [options]"
     command.formatter_class = functools.partial(argparse.RawDescriptionHelpFormatter, max_help_position=34)
     add = command.add_argument
