@@ -235,7 +235,7 @@ def named_tests() -> Iterator[str]:
         for file, name in _TEST.findall(path.read_text(encoding="utf-8")):
             found = ROOT / "tests" / file
             if not found.is_file() or not re.search(rf"\bdef {name}\(", found.read_text(encoding="utf-8")):
-                yield f"{path.relative_to(ROOT)} names {file}::{name}, which does not exist"
+                yield f"{path.relative_to(ROOT)} names {file}::{name}, which does not exist; name what holds it now"
     for path in (REGISTRIES, SECURITY):
         yield from (f"docs/{path.name}: no test in: {row}" for row in rows_without_test(path.read_text("utf-8")))
 
@@ -351,9 +351,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.checks", description=__doc__)
     parser.add_argument("--write", action="store_true", help="renew what is made from code and from stored results")
     if parser.parse_args(arguments).write:
-        reference.DOCS.mkdir(exist_ok=True)
         for path, make in MADE.items():
-            path.write_text(make(), encoding="utf-8")
+            if not path.is_file() or path.read_text(encoding="utf-8") != make():
+                path.write_text(make(), encoding="utf-8")
+                print(f"renewed {path.relative_to(ROOT)}")
     sentences = [sentence for check in CHECKS for sentence in check()]
     for sentence in sentences:
         print(sentence, file=sys.stderr)
