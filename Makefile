@@ -89,7 +89,7 @@ check: $(STAMP)  ## Format, lint, types, import contract, manifests, docs
 docs: $(STAMP)  ## The documentation site, in site/; `.venv/bin/mkdocs serve` shows it while you write
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-format: $(STAMP)  ## Format the code and mend what the linter can
+format: $(STAMP)  ## Format the code and fix what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
