@@ -167,7 +167,7 @@ GOOD = listing(item())
         (listing(item(), version="v1beta1"), 200, {}, "the answer is not a readable MetricValueList"),
         (listing(item(None)), 200, {}, "the answer is not a readable MetricValueList"),
         (listing({"describedObject": {}}), 200, {}, "the answer is not a readable MetricValueList"),
-        (listing(item(), item(namespace="other")), 200, {}, "items of another namespace"),
+        (listing(item(), item(namespace="shop-2")), 200, {}, "items of another namespace"),
         (b" " * (5 << 20), 200, {}, "the answer is larger than its limit"),
         (gzip.compress(b" " * (64 << 20)), 200, {"Content-Encoding": "gzip"}, "the answer is larger than its limit"),
         (b"\xff\xfe", 200, {"Content-Encoding": "gzip"}, "the upstream adapter for"),

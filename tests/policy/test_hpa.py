@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from adapter.load.quantity import NANO
-from adapter.load.spec import Bounds
+from adapter.load.spec import Bounds, HpaTolerance
 from adapter.policy.documents import PolicyError
 from adapter.policy.hpa import (
     FIELD_MANAGER,
@@ -205,6 +205,7 @@ def test_watched_hpa_is_read_as_one_in_a_file_and_its_unchanged_spec_only_once()
     bodies = [json.dumps({**document, "status": {"currentReplicas": 3, "desiredReplicas": n}}) for n in (4, 5)]
     first, second = (decode_hpa(body.encode(), Fraction(1, 10)) for body in bodies)
     assert first == replace(parse_hpa(document, Fraction(1, 10)), last_step=(3, 4))
+    assert first.bounds.tolerance == HpaTolerance(up=Fraction(1, 20), down=Fraction(1, 10))
     assert second == replace(first, last_step=(3, 5))
     assert second.scale_up is first.scale_up
 
