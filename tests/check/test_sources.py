@@ -12,14 +12,17 @@ from adapter.commands.check.sources import (
     address,
     check_prometheus,
     check_registries,
+    check_service,
     why_unmatched,
 )
 from adapter.load.pods import Container, Pod
 from adapter.load.roster import Instance, Mismatch, RegistrationMatch, Roster, match_registrations
 from adapter.load.spec import Registry
+from adapter.registries.follow import ProbeResult
+from adapter.registries.source import ServiceKey
 from adapter.settings import PrometheusServer
 from adapter.settings.registries import AllowedServices, HttpRegistry
-from tests.load.kit import NOW, REGISTRY, pod, policy
+from tests.load.kit import NOW, REGISTRY, pod, policy, roster
 from tests.registries.http_kit import Platform
 from tests.registries.kit import served
 from tests.usage.fakes import FakePrometheus, always, vector
@@ -64,6 +67,15 @@ async def test_a_registry_is_asked_only_for_services_that_their_policies_may_nam
         await check_registries([HttpRegistry(name="one", type="HTTP", url=url, allow=rules)], of_registry[1:])
     assert [one.level.value for one in found] == ["ok"]
     assert [one.query["service"] for one in platform.asked] == ["own", PROBE_SERVICE]
+
+
+def test_servers_of_a_registry_that_list_other_states_are_named() -> None:
+    rule, key = policy(registry=REGISTRY), ServiceKey(REGISTRY.name, REGISTRY.service)
+    lists = {"http://a": roster("10.0.0.1"), "http://b": roster(disabled=("10.0.0.1",))}
+    probes = {REGISTRY.name: [ProbeResult(server, {key: listed}, {}) for server, listed in lists.items()]}
+    said = [str(one) for one in check_service("policy", rule, [WEB], None, probes)]
+    differ = "its servers differ: http://a lists 1 instance (1 in), http://b lists 1 instance (1 out)"
+    assert [line for line in said if differ in line], said
 
 
 # --- registrations ---

@@ -112,8 +112,10 @@ def test_registry_is_down_once_no_service_is_answered(stand: Stand) -> None:
 
 def test_service_that_is_no_longer_followed_is_forgotten(stand: Stand) -> None:
     stand.cache.put(WEB, ONE)
+    stand.cache.failed(WEB, DOWN)
     stand.cache.failed(API, DOWN)
     stand.cache.follow([API])
+    assert stand.cache.instances(WEB) is None
     stand.changed.clear()
     stand.cache.put(WEB, ONE)
     stand.cache.failed(WEB, DOWN)
