@@ -96,6 +96,23 @@ class TestPullingOut:
             await pods.remove(node)
             await followed.until(followed.everyone_serves)
 
+    async def test_a_services_rule_beats_its_applications_which_beats_an_override(
+        self, zookeeper: ZooKeeper, client: Any
+    ) -> None:
+        pods = Processes(client, INTERFACE)
+        application = f"app-{pods.service}"
+        await pods.register(application=application)
+        url = f"override://{address(1)}/{pods.service}?category=configurators&dynamic=false&disabled=true"
+        await pods.rule(pods.override(url))
+        node = f"{RULES}/{application}.configurators"
+        await pods.rule(node, rule(application, "application", "disabled: false"))
+        async with following(zookeeper, INTERFACE, pods.service) as followed:
+            await followed.until_listed(4)
+            assert followed.everyone_serves()
+            node = f"{RULES}/{pods.service}.configurators"
+            await pods.rule(node, rule(pods.service, "service", "disabled: true"))
+            await followed.until_out("web-1")
+
     async def test_rules_that_may_not_be_read_are_an_error(self, zookeeper: ZooKeeper, client: Any) -> None:
         pods = Processes(client, INTERFACE)
         await pods.register()
