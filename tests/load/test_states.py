@@ -117,6 +117,28 @@ class TestRegistrations:
         assert found(Instance(ip="nonsense")) == {}
         assert found(Instance(ip="")) == {}
 
+    @pytest.mark.parametrize(
+        ("made", "kept"),
+        [
+            ([-3631], []),
+            ([-3629], [0]),
+            ([-200], [0]),
+            ([-200, -131], [0, 1]),
+            ([-200, -129], [1]),
+            ([-200, None], [0, 1]),
+        ],
+        ids=["before the pod", "as it started", "before the restart", "twice before it", "after it", "no time"],
+    )
+    def test_an_earlier_processs_registration_is_no_evidence_beside_a_later_one(
+        self, made: list[float | None], kept: list[int]
+    ) -> None:
+        """The pod started an hour ago and restarted 100 s ago; the registry's clock may be 30 s behind."""
+        restarted = pod("web-0", ip="10.0.0.1", restarted_at=NOW - 100)
+        times = [at and NOW + at for at in made]
+        given = [Instance(ip="10.0.0.1", port=port, registered_at=at) for port, at in enumerate(times)]
+        listed = found(*given, pods=[restarted])
+        assert listed == ({restarted.uid: tuple(given[place] for place in kept)} if kept else {})
+
     @pytest.mark.parametrize("named", [{"pod_name": "web-0"}, {"pod_uid": "uid-web-0"}])
     def test_a_registration_that_names_its_pod_counts_only_at_its_address(self, named: dict[str, str]) -> None:
         """A pod of a StatefulSet keeps its name and gets another address; the old registration lives on."""
