@@ -120,6 +120,8 @@ class ObjectIndex:
         self._on_links = on_links
         self._links: dict[str, Links] = defaultdict(Links)
         self._needs: dict[Key, frozenset[Need]] = {}
+        self._neighbours = functools.lru_cache(8192)(self._find_neighbours)
+        """Until a link changes. Each of thousands of one target sorts the others, and asks with each scaling."""
         self._users: dict[Need, set[Key]] = defaultdict(set)
 
     def policy_changed(self, old: DecodedPolicy | None, new: DecodedPolicy | None) -> None:
@@ -232,6 +234,9 @@ class ObjectIndex:
 
     def neighbours(self, key: Key) -> Neighbours:
         """Other HPAs and policies of a policy's target."""
+        return self._neighbours(key)
+
+    def _find_neighbours(self, key: Key) -> Neighbours:
         return self._links.get(key.namespace, _NO_LINKS).neighbours(key.name)
 
     def links(self) -> Iterable[Link]:
@@ -242,6 +247,7 @@ class ObjectIndex:
     def _relink(self, namespace: str, names: Iterable[str]) -> None:
         """Link policies again, and mark them with the policies that share, or shared, their targets."""
         moved: set[TargetRef] = set()
+        self._neighbours.cache_clear()
         for key in [Key(namespace, name) for name in names]:
             moved.update(need.item for need in self._file(key) if isinstance(need.item, TargetRef))
             self._mark(key)

@@ -125,8 +125,12 @@ class TestRivals:
         second = Key("shop", "second")
         assert told.since() == {KEY, second}
         assert told.world.neighbours(KEY) == Neighbours(hpas="second", policies="second")
-        assert told.world.neighbours(second) == Neighbours(hpas="web", policies="web")
-        told.world.hpa_changed(old, None)
+        known = told.world.neighbours(second)
+        assert known == Neighbours(hpas="web", policies="web")
+        told.world.hpa_changed(old, scaled := replace(old, bounds=replace(old.bounds, maximum=9)))
+        assert told.world.neighbours(second) is known, "thousands of one target do not sort each other at each scaling"
+        told.since()
+        told.world.hpa_changed(scaled, None)
         assert told.since() == {KEY, second}
         assert told.world.neighbours(KEY) == Neighbours()
 
