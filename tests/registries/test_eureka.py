@@ -28,6 +28,7 @@ def instance(number: int) -> dict[str, Any]:
         "ipAddr": f"10.0.0.{10 + number}",
         "status": "UP",
         "port": {"$": 8080, "@enabled": "true"},
+        "leaseInfo": {"durationInSecs": 90, "lastRenewalTimestamp": 1},  # self-preservation keeps it: its status counts
         "metadata": {},
     }
 

@@ -63,6 +63,12 @@ def of(asked: InstantQuery, found: list[PlainSample], *inputs: PlainSample) -> Q
 
 
 class TestPods:
+    def test_an_equal_answer_is_an_equal_result_whatever_was_read_of_it(self) -> None:
+        """Else each poll would assess every policy again."""
+        one, two = (answered(question(), [row(1, **POD_A)]) for _ in range(2))
+        assert one.of("shop").pods
+        assert one == two
+
     def test_pods_are_matched_by_namespace_and_name_and_dated(self) -> None:
         rows = [row(1, **POD_A), row(2, **POD_B), row(9, namespace="other", pod="a"), row(9, **SHOP, pod="undated")]
         found = of(question(), rows, time_of(0, NOW - 3, **POD_A), time_of(0, NOW - 4, **POD_B))
