@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from adapter import cli
+from adapter.policy.conditions import FOUND, TROUBLE_WHILE_TRUE, ConditionType
 from lab.harness import binaries
 from monitoring.alerts import RUNBOOKS, TESTS, rule_file, rules
 from tests.monitoring.dashboards import FOLDER, dashboards, filled
@@ -154,6 +155,17 @@ def test_each_panel_has_a_title_a_description_and_the_chosen_data_source(name: s
             assert panel["description"], panel["title"]
             for one in (panel, *panel["targets"]):
                 assert one["datasource"] == {"type": "prometheus", "uid": "${datasource}"}, panel["title"]
+
+
+def test_the_panel_of_findings_shows_each_condition_while_it_is_trouble() -> None:
+    good = {*FOUND, ConditionType.HPA_CONFORMANT, "ScalingActive"} - TROUBLE_WHILE_TRUE
+    panel = next(one for one in dashboards()["policy"]["panels"] if one["title"] == "Missing samples and findings")
+    texts = [one["expr"] for one in panel["targets"]]
+    for query in ('1 - min by .+ condition=~"(.+)"', 'max by .+ condition!~"(.+)"'):
+        (names,) = (match[1] for match in map(re.compile(query).match, texts) if match)
+        assert set(names.split("|")) == good, (
+            "name the conditions of which False is trouble in both queries of policy.json"
+        )
 
 
 def test_links_lead_from_one_dashboard_to_the_other() -> None:
