@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
+from adapter.policy.conditions import TROUBLE_WHILE_TRUE
 from lab.harness.adapter import AdapterProcess, account_kubeconfig, install_crds
 from lab.harness.client import ApiError, Object
 from lab.harness.companion import CompanionProcess, companion_kubeconfig, reset_lease
@@ -39,8 +40,7 @@ LIMIT = 20  # the most Events about scalings of a policy in an hour
 AUTHORS = {"kube-controller-manager": "the HPA", "kubectl": "hand (kubectl)"}
 NOTE = re.compile(r"from (\d+) to (\d+) by ([^:]+)")
 LOST, MAXIMUM = "InputsFresh", "AtMaximum"
-# Conditions that are shown in trouble only, as of all others False is trouble; and what notifications say of which.
-IS_TROUBLE = (MAXIMUM, "MassPullOut", "ZeroUsageIgnored", "FloorMissing", "WatermarkAtLimit", "UnreadyPodsFillReplicas")
+# What notifications say of which condition.
 TOLD = {"dataLost": (LOST, True), "dataRecovered": (LOST, False), "atMaximum": (MAXIMUM, True)}
 
 
@@ -193,7 +193,7 @@ def said_of(journal: Journal, name: str) -> Iterator[tuple[float, str, bool, str
     for at, status in journal.statuses[name]:
         said = {one["type"]: one for one in status["conditions"]}
         for kind, one in said.items():
-            yield at, kind, (one["status"] == "True") is (kind in IS_TROUBLE), one["message"]
+            yield at, kind, (one["status"] == "True") is (kind in TROUBLE_WHILE_TRUE), one["message"]
         if said["Ready"]["status"] == "True" and MAXIMUM not in said:
             yield at, MAXIMUM, False, "not shown"
     for at, one in journal.events[name]:
