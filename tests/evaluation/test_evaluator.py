@@ -13,6 +13,7 @@ from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
 from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Query, Registry
+from adapter.policy.conditions import FOUND, TROUBLE_WHILE_TRUE, ConditionType
 from adapter.policy.conformance import Wiring
 from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, ScalingActive
 from adapter.policy.watermark_policy import API_VERSION, KIND
@@ -215,12 +216,8 @@ def test_the_metrics_of_a_policy_have_its_decision_and_usage(stand: Stand) -> No
 
 
 def test_the_metrics_of_a_policy_say_of_each_condition_whether_it_is_true(stand: Stand) -> None:
-    fine = {
-        "InputsFresh": True,
-        "UnreadyPodsFillReplicas": False,
-        "ZeroUsageIgnored": False,
-        "WatermarkAtLimit": False,
-    }
+    lacking = {ConditionType.REGISTRY_DATA_VALID, ConditionType.FLOOR_MISSING}
+    fine = {one.value: one not in TROUBLE_WHILE_TRUE for one in FOUND if one not in lacking}
     assert stand.row().conditions == fine
     stand.inputs.samples = loads(4, "1500m")
     assert stand.row().conditions == fine, "one sample that is missing is not late yet"

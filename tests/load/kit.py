@@ -12,6 +12,7 @@ from adapter.load.quantity import NANO, parse_quantity
 from adapter.load.roster import Instance, Roster
 from adapter.load.samples import PodUsage, Point, QuerySamples, ResourceSamples, Samples
 from adapter.load.spec import Bounds, Metric, Policy, PulledOut, Query, Registry, Scale, Target
+from adapter.policy.conditions import FOUND
 
 NOW = 1_767_268_800.0
 TARGET = Target(api_version="apps/v1", kind="Deployment", name="web", uid="target")
@@ -142,6 +143,7 @@ def assess_and_decide(
         memory=memory or Memory(), now=now,
     )  # fmt: skip
     assessment = assess(inputs)
+    assert set(assessment.conditions) <= set(FOUND), "condition_sentences has a type that FOUND does not have"
     return assessment, decide(assessment, inputs.scale, bounds, now)
 
 
