@@ -157,7 +157,7 @@ class Assessment:
     """Everything about a policy that does not depend on the live replica count; `decide` adds that. Immutable.
 
     `target` names the scale target for sentences. `young` pods may serve soon. `windows` are the current and the next
-    window of each schedule. `conditions`: a sentence by `explanation.Finding`. `memory` is for the next assessment.
+    window of each schedule. `conditions`: sentences by type (`policy.conditions`). `memory` is for the next assessment.
     """
 
     policy: Policy
