@@ -19,6 +19,7 @@ from lab.harness.workloads import Workloads, until
 from tests.e2e.conftest import Laws, MakeAdapter, MakeCompanion
 from tests.e2e.kit import CALM, Load, condition, prometheus_settings, query_watermarks, wait_asked
 from tests.e2e.registries import DISTURBANCES, KINDS, LACKS, Platform
+from tests.registries.kit import TYPES
 
 PODS, OUT = 10, 4
 BUSY = 3
@@ -124,6 +125,10 @@ def never_below(workloads: Workloads, scenes: list[Scene]) -> Iterator[None]:
         assert workloads.rescaled(scene.name, since) == []
         assert len(workloads.syncs(scene.name, since)) >= 3 * len(scene.registry.causes)
         assert workloads.replicas(scene.name) == PODS
+
+
+def test_every_type_of_registry_has_a_platform() -> None:
+    assert {kind.type for kind in KINDS} == TYPES.keys()
 
 
 def test_what_registries_cannot_suffer_is_said_with_the_reason() -> None:

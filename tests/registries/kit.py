@@ -27,6 +27,8 @@ from adapter.load.spec import Bounds, Registry
 from adapter.registries.cache import InstanceCache
 from adapter.registries.follow import Follower, open_source
 from adapter.registries.source import ServiceKey, Source
+from adapter.settings.base import models_in, type_of
+from adapter.settings.registries import HttpAsked
 from adapter.settings.registries import Registry as Settings
 from adapter.telemetry.metrics import Metrics
 from tests.load.kit import assess_and_decide, cpu, pod, policy, usage
@@ -37,9 +39,12 @@ LOAD, HIGH, LOW = "600m", "1200m", "400m"
 
 
 SETTINGS: TypeAdapter[Settings] = TypeAdapter(Settings)
+TYPES = {type_of(section): section for section in models_in(Settings)}
+HTTP_TYPES = sorted(name for name, section in TYPES.items() if issubclass(section, HttpAsked))
+POLLED: Mapping[str, float] = {"timeout_seconds": 5, "interval_seconds": 0.1}
+"""The pace of a type that PACE does not name."""
 PACE: Mapping[str, Mapping[str, float]] = {
     "Consul": {"timeout_seconds": 2, "wait_seconds": 2},
-    "Eureka": {"timeout_seconds": 5, "interval_seconds": 0.1},
     "HTTP": {"timeout_seconds": 2, "interval_seconds": 0.05},
     "Nacos": {"timeout_seconds": 5, "interval_seconds": 0.5},
     "Polaris": {"timeout_seconds": 5, "interval_seconds": 0.2},
@@ -244,7 +249,7 @@ def follow(
     """
     addresses = (servers,) if isinstance(servers, str) else tuple(servers)
     where = {"url": servers} if kind == "HTTP" else {"servers": addresses}
-    settings = SETTINGS.validate_python({"name": kind.lower(), "type": kind, **where, **PACE[kind], **more})
+    settings = SETTINGS.validate_python({"name": kind.lower(), "type": kind, **where, **PACE.get(kind, POLLED), **more})
     return FollowedService(settings, service, **(place or {}))
 
 

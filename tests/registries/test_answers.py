@@ -10,10 +10,9 @@ from aiohttp import web
 from adapter.registries.cache import Trouble
 from adapter.registries.follow import probe
 from adapter.registries.source import ServiceKey
-from tests.registries.kit import SETTINGS, served
+from tests.registries.kit import HTTP_TYPES, SETTINGS, served
 
 KEY = ServiceKey("main", "shop")
-KINDS = ("Consul", "Eureka", "HTTP", "Nacos", "Polaris")
 CREDENTIALS = {"HTTP": "`bearerTokenFile`", "Eureka": "`passwordFile`", "Nacos": "`passwordFile`"}
 
 
@@ -125,7 +124,7 @@ async def test_answer_without_a_list_names_the_server_the_settings_and_what_to_d
     assert (CREDENTIALS.get(kind, "`tokenFile`") if refused else address) in found.sentence
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", HTTP_TYPES)
 async def test_missing_server_is_named_with_the_settings_to_check(kind: str) -> None:
     sentence = (await trouble(kind, "http://127.0.0.1:1")).sentence
     assert sentence.startswith("http://127.0.0.1:1: ")

@@ -23,7 +23,7 @@ from structlog.testing import capture_logs
 from adapter.load.pods import PodState
 from adapter.policy import status_memory
 from lab.chaos.proxies import TcpProxy
-from tests.registries.kit import Pods
+from tests.registries.kit import TYPES, Pods
 from tests.registries.worlds import (
     LACKS,
     OPTIONAL,
@@ -103,6 +103,10 @@ def proxy(address: str) -> tuple[TcpProxy, str]:
     [port] = re.findall(r":(\d+)", address)
     made = TcpProxy(int(port))
     return made, address.replace(f":{port}", f":{made.port}")
+
+
+def test_every_type_of_registry_has_a_world() -> None:
+    assert {kind.kind for kind in WORLDS} == TYPES.keys()
 
 
 def test_what_registries_cannot_do_is_said_with_the_reason() -> None:

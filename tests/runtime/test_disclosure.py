@@ -22,13 +22,13 @@ from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import WorkloadQuery
 from adapter.usage.resource_metrics import ResourceMetrics
+from tests.registries.kit import HTTP_TYPES
 from tests.runtime.sources import Handler, running, serving, session_to
 from tests.usage.fakes import FakePrometheus, named
 
 INSIDE = "customer=4711 at db-7.internal.example"
 KEY = ServiceKey("main", "shop")
 REGISTRY: TypeAdapter[Registry] = TypeAdapter(Registry)
-KINDS = ["Consul", "Eureka", "HTTP", "Nacos", "Polaris"]
 
 
 def answering(status: int, body: str) -> Handler:
@@ -97,7 +97,7 @@ class TestPrometheus:
 
 
 class TestRegistries:
-    @pytest.mark.parametrize("kind", KINDS)
+    @pytest.mark.parametrize("kind", HTTP_TYPES)
     @pytest.mark.parametrize(("status", "body"), [(503, INSIDE), (200, f"<html>{INSIDE}"), (401, INSIDE), (302, "")])
     async def test_a_policy_shows_the_kind_of_fault_and_check_shows_the_address(
         self, kind: str, status: int, body: str
