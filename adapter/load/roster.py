@@ -19,9 +19,9 @@ CLOCK_SLACK_SECONDS = 30.0
 class Instance:
     """One registration. Times are seconds since the epoch.
 
-    `status` is the registry's own status where it has one (Eureka's UP, DOWN, OUT_OF_SERVICE …; Consul's warning,
-    critical, maintenance). `registered_at` is None where the registry does not tell. `pod_uid` and `pod_name` come from
-    metadata and take precedence over the address; with a `pod_namespace` the instance is of a pod there.
+    `status` is a word that `states` reads: DOWN, OUT_OF_SERVICE, MAINTENANCE and CRITICAL are out, STARTING takes no
+    traffic yet, any other is not evidence. `registered_at` is None where the registry does not tell. `pod_uid` and
+    `pod_name` come from metadata and take precedence over the address; a `pod_namespace` must be that of the pod.
     """
 
     ip: str = ""

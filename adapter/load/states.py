@@ -27,7 +27,7 @@ _SETTLED = frozenset({"", "NewReplicaSetAvailable", "ProgressDeadlineExceeded", 
 KUBERNETES = "kubernetes"
 """The registry without services: readiness gates, EndpointSlices and the annotation alone decide."""
 _STARTING = "STARTING"
-"""Eureka's status of an instance that takes no traffic yet."""
+"""The status of an instance that takes no traffic yet."""
 _OUT_STATUSES = {"OUT_OF_SERVICE", "DOWN", "MAINTENANCE", "CRITICAL"}
 
 

@@ -59,8 +59,8 @@ class Files(NamedTuple):
 class World(ABC):
     """A service of a registry's server, and its clients. `web-<n>` is at 10.0.0.<10 + n>, port 8080.
 
-    The server is shared with other worlds. `password`: a file for the adapter's secret, if the server is a safe one:
-    with TLS, and with credentials where it knows any.
+    The server is shared with other worlds; it has the methods of a `LocalServer`. `password`: a file for the adapter's
+    secret, if the server is a safe one: with TLS, and with credentials where it knows any.
     """
 
     kind: ClassVar[str]
