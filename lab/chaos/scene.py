@@ -91,11 +91,14 @@ class Scene(Scenery):
         self._set_load()
 
     def register(self) -> None:
-        """Registers the pods of the service with a registry, and pulls out those that are out."""
+        """Registers the pods of the service with a registry; those that are out are critical from the first moment.
+
+        Listed as healthy for some seconds of a busy machine, they would be idle pods that serve.
+        """
         for pod in self.workloads.pods(ROSTER):
-            self.consul.register("shop", pod["metadata"]["name"], pod["status"]["podIP"])
-        for name in self.out:
-            self.consul.maintenance(name, on=True)
+            name = pod["metadata"]["name"]
+            check = {"TTL": "1h", "Status": "critical" if name in self.out else "passing"}
+            self.consul.register("shop", name, pod["status"]["podIP"], Check=check)
 
     def serving(self) -> list[str]:
         """The registered pods that are not pulled out."""
