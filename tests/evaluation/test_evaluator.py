@@ -165,7 +165,14 @@ def test_pods_are_classified_by_the_registrys_roster(stand: Stand) -> None:
     assert stand.assessment().counts == {PodState.SERVING: 3, PodState.PULLED_OUT: 2}
 
 
-def test_the_roster_history_of_one_service_does_not_apply_to_another(stand: Stand) -> None:
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [(["other-0"], {PodState.DOUBTFUL}), (["web-0", "web-1", "web-2"], {PodState.SERVING, PodState.DOUBTFUL})],
+    ids=["none", "most"],
+)
+def test_the_roster_history_of_one_service_does_not_apply_to_another(
+    stand: Stand, listed: list[str], expected: set[PodState]
+) -> None:
     """A policy that is edited to a wrong service: its pods are doubtful, as under a new policy, and not absent."""
     stand.inputs.listed = Roster(at=stand.now, instances=tuple(Instance(pod_name=f"web-{i}") for i in range(5)))
     stand.world.policy_changed(None, entry(registry=NACOS))
@@ -175,9 +182,9 @@ def test_the_roster_history_of_one_service_does_not_apply_to_another(stand: Stan
     states: set[PodState] = set()
     for _ in range(6):
         stand.now += 20
-        stand.inputs.listed = Roster(at=stand.now, instances=(Instance(pod_name="other-0"),))
+        stand.inputs.listed = Roster(at=stand.now, instances=tuple(Instance(pod_name=name) for name in listed))
         states |= {pod.state for pod in stand.assessment().pods}
-    assert states == {PodState.DOUBTFUL}
+    assert states == expected
 
 
 @pytest.mark.parametrize(
