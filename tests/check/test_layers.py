@@ -16,6 +16,8 @@ from tests.check.test_installation import API_SERVICES, api_service
 from tests.check.test_rights import REVIEWS, Rights
 from tests.explain.kit import answer, items
 from tests.kube.fake import FakeApi, hang_up, status, text
+from tests.registries.http_kit import Platform
+from tests.registries.kit import served
 
 POLICIES = "/apis/effective-load.io/v1alpha1/watermarkpolicies"
 HPAS = "/apis/autoscaling/v2/horizontalpodautoscalers"
@@ -158,12 +160,14 @@ async def test_conditions_of_the_decision_are_warnings(api: FakeApi, checked: Ch
 async def test_what_the_clusters_settings_name_is_asked_only_where_they_are_made_for(
     api: FakeApi, checked: Checked
 ) -> None:
-    settings = "registries: [{name: main, type: Eureka, servers: [http://eureka]}]"
-    api.answers["/api/v1/namespaces/effective-load/configmaps/effective-load-settings"] = answer(
-        {"data": {"settings.yaml": settings}}
-    )
-    found = "\n".join(await checked(None))
+    platform, given = Platform(), "/api/v1/namespaces/effective-load/configmaps/effective-load-settings"
+    async with served(platform.handle) as url:
+        settings = f"registries: [{{name: main, type: Eureka, servers: ['{url}']}}]\n"
+        settings += f"prometheus: {{servers: [{{name: main, url: '{url}'}}]}}"
+        api.answers[given] = answer({"data": {"settings.yaml": settings}})
+        found = "\n".join(await checked(None))
     assert "  skipped  what the cluster's settings name is asked only where they are made for" in found
+    assert platform.asked == []
 
 
 async def test_one_policy_is_checked_with_its_own_hpa_alone(api: FakeApi, checked: Checked) -> None:
