@@ -21,9 +21,9 @@ from adapter.policy.linking import (
     is_faulty,
     owns_its_pods,
 )
-from adapter.policy.watermark_policy import parse_policy
+from adapter.policy.watermark_policy import HOLD_UNTIL, parse_policy
 from adapter.registries.source import Claim, ServiceKey, service_of
-from adapter.runtime.decoding import Decoder
+from adapter.runtime.decoding import Decoder, remembered
 from adapter.runtime.faults import FaultyDocument
 from adapter.snapshot import Key, PodStore
 
@@ -67,11 +67,13 @@ _SPEC: Decoder[dict[str, Any] | None] = Decoder(dict[str, Any] | None)
 def decode_policy(body: bytes | msgspec.Raw) -> DecodedPolicy:
     """Decode a WatermarkPolicy; an invalid one keeps its name and gets a fault. Raises msgspec.MsgspecError."""
     wire = _DECODER.decode(body)
-    decoded = _decoded(msgspec.json.encode(wire.metadata), bytes(wire.spec))
+    read = {name: text for name, text in wire.metadata.annotations.items() if name == HOLD_UNTIL}
+    head = msgspec.json.encode(msgspec.structs.replace(wire.metadata, annotations=read))
+    decoded = _decoded(head, bytes(wire.spec))
     return replace(decoded, memory=bytes(wire.status.memory)) if wire.status is not None else decoded
 
 
-@functools.lru_cache(8192)
+@remembered
 def _decoded(head: bytes, spec: bytes) -> DecodedPolicy:
     """The policy without its memory. Its status is written each minute, which changes nothing else (1 ms each)."""
     metadata, fault = msgspec.json.decode(head, type=Metadata), ""

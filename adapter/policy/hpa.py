@@ -1,6 +1,5 @@
 """A HorizontalPodAutoscaler (autoscaling/v2), as far as a policy needs it: target, bounds, behavior and metrics."""
 
-import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -13,7 +12,7 @@ from adapter.load.quantity import NANO, parse_nano
 from adapter.load.spec import Bounds, HpaTolerance
 from adapter.policy.documents import MAX_NAME_LENGTH, Metadata, PolicyError, mapping_at, type_fault, without_nulls
 from adapter.policy.watermark_policy import API_VERSION, KIND
-from adapter.runtime.decoding import Decoder
+from adapter.runtime.decoding import Decoder, remembered
 
 S = TypeVar("S")
 DESIRED_REPLICAS = "desired_replicas"
@@ -308,4 +307,4 @@ class _Object(msgspec.Struct, Generic[S], frozen=True):
 
 
 _WATCHED: Decoder["_Object[msgspec.Raw]"] = Decoder(_Object[msgspec.Raw])
-_spec = functools.lru_cache(8192)(Decoder(_Spec, _hook).decode)
+_spec = remembered(Decoder(_Spec, _hook).decode)

@@ -14,6 +14,7 @@ T = TypeVar("T")
 Hook = Callable[[type, Any], Any] | None
 
 _SHARED_TEXTS, _SHARED_LENGTH = 1 << 17, 256  # the names of 50,000 pods come in one order: fewer would never meet again
+_REMEMBERED, _REMEMBERED_LENGTH = 4096, 4096  # the specs of HPAs and policies: most have less than 2 KB
 _first = functools.lru_cache(_SHARED_TEXTS)(str)
 
 
@@ -23,6 +24,12 @@ def shared(text: str) -> str:
     Not sys.intern: Python 3.12 never frees what it interned, and a tenant may write ever new labels.
     """
     return _first(text) if len(text) <= _SHARED_LENGTH else text
+
+
+def remembered(read: Callable[..., T]) -> Callable[..., T]:
+    """The function of bytes, which reads short ones once; long ones each time, for a tenant may write ever new ones."""
+    short = functools.lru_cache(_REMEMBERED)(read)
+    return lambda *parts: (short if sum(map(len, parts)) <= _REMEMBERED_LENGTH else read)(*parts)
 
 
 class Decoder(Generic[T]):

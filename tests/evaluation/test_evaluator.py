@@ -1,4 +1,5 @@
 import json
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -15,7 +16,7 @@ from adapter.load.roster import Instance, Roster
 from adapter.load.spec import Query, Registry
 from adapter.policy.conditions import FOUND, TROUBLE_WHILE_TRUE, ConditionType
 from adapter.policy.conformance import Wiring
-from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, ScalingActive
+from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, ScalingActive, decode_hpa
 from adapter.policy.watermark_policy import API_VERSION, KIND
 from adapter.snapshot import Key, PolicyView, Snapshot
 from adapter.telemetry.series import PolicyRow
@@ -269,6 +270,25 @@ def test_an_invalid_policy_is_decoded_with_its_name_and_its_faults() -> None:
     assert (decoded.policy.uid, decoded.policy.generation) == ("u1", 3)
     assert "spec.tolerance" in decoded.fault
     assert "spec.metrics" in decoded.fault
+
+
+def test_ever_new_long_policies_and_hpas_take_no_memory() -> None:
+    def read(number: int) -> None:
+        labels = {"matchLabels": {f"{number}": "x" * 100_000}}
+        metric = {"type": "External", "external": {"metric": {"name": "x", "selector": labels}}}
+        spec = {"scaleTargetRef": {}, "maxReplicas": 9, "metrics": [metric]}
+        decode_hpa(json.dumps({"metadata": {"name": "web"}, "spec": spec}).encode())
+        metadata = {"name": "web", "annotations": {"a": f"{number}" * 100_000}}
+        decode_policy(json.dumps({"metadata": metadata, "spec": {"hpa": f"{number}" * 100_000}}).encode())
+
+    read(0)
+    tracemalloc.start()
+    try:
+        for number in range(1, 50):
+            read(number)
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 class TestSilence:
