@@ -72,10 +72,8 @@ class LogOnce:
 
     def is_new(self, cause: str, key: Hashable = None) -> bool:
         """Whether to log this cause; False where it was the last one of this key."""
-        if self._causes.get(key) == cause:
-            return False
-        self._causes[key] = cause
-        return True
+        before, self._causes[key] = self._causes.get(key), cause
+        return before != cause
 
     def clear(self, key: Hashable = None) -> bool:
         """After a success; returns whether a failure had been logged."""

@@ -29,8 +29,7 @@ class FaultyDocument(Exception):  # noqa: N818  base of SettingsError and Policy
     """A document cannot be used; `faults` lists all its faults."""
 
     def __init__(self, faults: Iterable[Fault], title: str = "") -> None:
-        self.faults = tuple(faults)
-        self.title = title
+        self.faults, self.title = tuple(faults), title
         super().__init__(self.faults)
 
     def __str__(self) -> str:
@@ -52,13 +51,7 @@ def first_names(names: Sequence[str], most: int) -> str:
 
 def path_of(parts: Iterable[str | int]) -> str:
     """`("spec", "metrics", 0, "name")` as `spec.metrics[0].name`."""
-    path = ""
-    for part in parts:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        else:
-            path += f".{part}" if path else part
-    return path
+    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in parts).removeprefix(".")
 
 
 def closest(name: str, names: Iterable[str]) -> str:
