@@ -15,6 +15,7 @@ from tests.load.kit import (
     assess_and_decide,
     cpu,
     nano,
+    out,
     pod,
     policy,
     queue,
@@ -107,5 +108,15 @@ def test_the_load_of_pods_that_left_counts_for_as_long_as_a_long_window_reaches_
         points = {one.name: Point(at, nano("300m")) for one in left}
         samples = Samples(queries={"queue": QuerySamples(pods=points, by_pod=True, window=600.0, fetched_at=at)})
         found, decision = assess_and_decide(rule, left, samples, memory=memory, now=NOW + later)
+        memory = found.memory
+        assert decision.desired == desired
+
+
+def test_a_pod_that_turned_out_counts_with_its_former_load_until_the_samples_of_others_can_show_that() -> None:
+    memory, (pods, loads) = None, same(9, "300m")
+    for later, desired in ((0, 19), (10, 10), (20, 10), (40, 10), (60, 7)):
+        last, load = (out("web-9"), "20m") if later else (pod("web-9"), "20000m")
+        samples = usage(loads | {"web-9": load}, at=NOW + later - 5)
+        found, decision = assess_and_decide(BAND, [*pods, last], samples, memory=memory, now=NOW + later)
         memory = found.memory
         assert decision.desired == desired
