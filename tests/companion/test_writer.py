@@ -10,14 +10,13 @@ import pytest
 from aiohttp import web
 
 from adapter.companion.state import ActionResult, Write
-from adapter.companion.writer import WRITE_SECONDS, Writer, read_manager
+from adapter.companion.writer import WRITE_SECONDS, Writer
 from adapter.kube.api import JSON_PATCH
 from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import KEY
 from tests.kube.fake import FENCED_OFF, Answer, FakeApi, status, text
-from tests.load.kit import TARGET
 from tests.waiting import eventually
 
 PATH = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web/status"
@@ -130,21 +129,3 @@ async def test_cancellation_waits_for_the_write_that_has_begun(case: Case) -> No
     case.let_go.set()
     with pytest.raises(asyncio.CancelledError):
         await writing
-
-
-@pytest.mark.parametrize(
-    ("names", "expected"),
-    [(("helm", "kubectl-scale"), "kubectl-scale"), (("kubectl-scale", "helm"), "helm"), (("unknown",), ""), ((), "")],
-)
-async def test_who_set_a_count_is_its_newest_owner_or_nobody_knows(
-    case: Case, names: tuple[str, ...], expected: str
-) -> None:
-    owners = [
-        {"manager": name, "time": f"2026-01-01T0{hour}:00:00Z", "fieldsV1": {"f:spec": {"f:replicas": {}}}}
-        for hour, name in enumerate(names)
-    ]
-    editor = {"manager": "editor", "time": "2027-01-01T00:00:00Z", "fieldsV1": {"f:spec": {"f:template": {}}}}
-    deployments = "/apis/apps/v1/namespaces/shop/deployments"
-    item = {"metadata": {"managedFields": [editor, *owners]}}
-    case.api.answers[deployments] = text(json.dumps({"items": [item]}))
-    assert await read_manager(case.session, f"{deployments}/{TARGET.name}/scale", TARGET) == expected
