@@ -73,7 +73,8 @@ def scalings(*looks: Context, status: dict[str, Any] | None = None) -> list[str]
     """The scalings after these looks, by a leader that found this status."""
     leader, found = Leader(status, at=NOW - 20), list[str]()
     for look in looks:
-        leader.look(look)
+        names = [body["metadata"]["name"] for body in leader.written(look)]
+        assert len(set(names)) == len(names)
         found += [change.text for change in leader.state.of(Told).news if change.reason == "Scaled"]
     return found
 

@@ -10,13 +10,14 @@ import pytest
 from aiohttp import web
 
 from adapter.companion.state import ActionResult, Write
-from adapter.companion.writer import WRITE_SECONDS, Writer
+from adapter.companion.writer import WRITE_SECONDS, Writer, read_manager
 from adapter.kube.api import JSON_PATCH
 from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from tests.companion.kit import KEY
 from tests.kube.fake import FENCED_OFF, Answer, FakeApi, status, text
+from tests.load.kit import TARGET
 from tests.waiting import eventually
 
 PATH = "/apis/effective-load.io/v1alpha1/namespaces/shop/watermarkpolicies/web/status"
@@ -109,6 +110,9 @@ async def test_the_result_of_a_write_is_returned_and_counted(
     assert case.counted(write, reason) == 1
     waits = not case.writer.backoff.is_ready(write.key, write.kind, case.session.now())
     assert waits is (outcome is not ActionResult.OVERTAKEN)
+    case.api.answers[write.path] = text("{}")
+    assert await case.writer.carry_out(write) is ActionResult.DONE
+    assert case.writer.backoff.is_ready(write.key, write.kind, case.session.now())
 
 
 async def test_a_write_times_out_before_the_lease_can_be_taken(case: Case) -> None:
@@ -129,3 +133,13 @@ async def test_cancellation_waits_for_the_write_that_has_begun(case: Case) -> No
     case.let_go.set()
     with pytest.raises(asyncio.CancelledError):
         await writing
+
+
+async def test_who_set_a_count_is_its_newest_owner_unless_that_has_no_name(case: Case) -> None:
+    deployments = "/apis/apps/v1/namespaces/shop/deployments"
+    for names, expected in ((("helm", "me"), "me"), (("me", "helm"), "helm"), (("unknown",), ""), ((), "")):
+        fields = {"fieldsV1": {"f:spec": {"f:replicas": {}}}}
+        owners = [{"manager": name, "time": f"2026-01-0{day}", **fields} for day, name in enumerate(names, start=1)]
+        body = {"items": [{"metadata": {"managedFields": [{"manager": "other", "time": "2027"}, *owners]}}]}
+        case.api.answers[deployments] = text(json.dumps(body))
+        assert await read_manager(case.session, f"{deployments}/{TARGET.name}/scale", TARGET) == expected
