@@ -76,6 +76,9 @@ def test_servers_of_a_registry_that_list_other_states_are_named() -> None:
     said = [str(one) for one in check_service("policy", rule, [WEB], None, probes)]
     differ = "its servers differ: http://a lists 1 instance (1 in), http://b lists 1 instance (1 out)"
     assert [line for line in said if differ in line], said
+    silent = {REGISTRY.name: [ProbeResult("http://a", {key: roster(absence_counts=False)}, {})]}
+    found = check_service("a platform lists only pods that are out", rule, [WEB], None, silent)
+    assert {one.level.value for one in found} == {"ok", "warning"}
 
 
 # --- registrations ---

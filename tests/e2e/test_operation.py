@@ -33,6 +33,8 @@ def test_settings_are_reloaded_or_refused_and_sigterm_ends_in_order(
     adapter.write_settings("prometheus: {servers: 3}\nservre: {}\n")
     until(lambda: adapter.metric(f'{RELOADS}{{result="refused"}}') == 1, 60, adapter.logs)
     assert adapter.metric(ACCEPTED) == 0
+    adapter.configure(settings | {"kubernetes": {"hpaTolerance": 0.2}})  # as before
+    until(lambda: adapter.metric(ACCEPTED) == 1, 30, adapter.logs)
     load.queue("web", 1000)
     workloads.wait_replicas("web", 10)
     adapter.stop()

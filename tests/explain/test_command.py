@@ -181,6 +181,14 @@ async def test_what_check_finds_on_the_policy_is_shown(run: Run) -> None:
     assert "there is no HPA web in namespace shop; write it with `effective-load migrate`" in run.out
 
 
+async def test_the_hpa_that_the_policy_names_is_shown(run: Run) -> None:
+    policy = document()["policy"]
+    run.api.answers[POLICY] = items({**policy, "spec": {**policy["spec"], "hpa": "front"}})
+    run.api.answers[HPA] = items(hpa_object(), {**hpa_object(), "metadata": {"name": "front", "namespace": "shop"}})
+    assert await run("web") == OK
+    assert "HPA front will" in run.out
+
+
 async def test_an_hpa_that_may_not_be_read_does_not_hide_the_rest(run: Run) -> None:
     run.api.answers[HPA] = status(403, "Forbidden", "no")
     assert await run("web") == OK

@@ -119,15 +119,8 @@ class TestRegistrations:
 
     @pytest.mark.parametrize(
         ("made", "kept"),
-        [
-            ([-3631], []),
-            ([-3629], [0]),
-            ([-200], [0]),
-            ([-200, -131], [0, 1]),
-            ([-200, -129], [1]),
-            ([-200, None], [0, 1]),
-        ],
-        ids=["before the pod", "as it started", "before the restart", "twice before it", "after it", "no time"],
+        [([-3631], []), ([-3629], [0]), ([-200, -131], [0, 1]), ([-200, -129], [1]), ([-200, None], [0, 1])],
+        ids=["before the pod", "as it started", "twice before the restart", "after it", "without a time"],
     )
     def test_an_earlier_processs_registration_is_no_evidence_beside_a_later_one(
         self, made: list[float | None], kept: list[int]

@@ -116,7 +116,7 @@ def test_keda_keeps_servers_schedules_and_pauses() -> None:
     cron = {"timezone": "Asia/Tokyo", "start": "0 8 * * 1-5", "end": "30 18 * * 1-5", "desiredReplicas": "6"}
     trigger = prometheus(unsafeSsl="true", customHeaders="X-A=b", cortexOrgID="t", namespace="x")
     original = scaled(trigger, {"type": "cron", "metadata": cron}, pollingInterval=10)
-    original["metadata"]["annotations"] = {"autoscaling.keda.sh/paused-scale-in": "true"}
+    original["metadata"]["annotations"] = {"autoscaling.keda.sh/paused-scale-in": "yes"}  # KEDA takes any word for true
     migration = migrated(original)
     assert migration.settings["prometheus"]["servers"] == [
         {"name": "prometheus", "url": "http://prometheus:9090", "insecureSkipVerify": True,
@@ -191,6 +191,8 @@ def test_what_is_migrated_already_and_kedas_own_hpa_are_left_out() -> None:
     assert "is the HPA of ScaledObject web" in str(migration.notes)
     assert "left out" in refusal(*migration.pairs[0].objects)
     assert "its target is already that of ScaledObject web" in "".join(migrated(scaled(), hpa(name="b")).refused)
+    other_kind = changed(hpa(name="b"), "spec", "scaleTargetRef", "kind", to="StatefulSet")
+    assert migrated(scaled(), other_kind).refused == []
 
 
 def test_keys_that_were_not_read_are_named_once() -> None:

@@ -165,6 +165,8 @@ def test_request_that_a_metric_is_a_share_of_comes_from_the_workload(capsys: pyt
     share = "name: cpu, relativeTo: Request}, highWatermark: 80%"
     Path("policy.yaml").write_text(POLICY.replace("name: cpu}, highWatermark: 1000m, lowWatermark: 600m", share))
     assert "metric cpu: is a share of the pods' request of cpu, which no file has" in refused(capsys, *replay())
+    Path("workload.yaml").write_text(WORKLOAD.replace("requests: {cpu: 250m}", "requests: {}"))
+    assert "request of cpu, which no file has" in refused(capsys, *replay("workload.yaml")), "a container has none"
     Path("workload.yaml").write_text(WORKLOAD)
     assert main(replay("workload.yaml")) == 0
 
