@@ -84,9 +84,9 @@ def test_the_command_ends_with_2_and_a_sentence(
     assert "Traceback" not in err
 
 
-def test_total_written_by_hand_counts_as_often_as_its_rarest_series() -> None:
+def test_total_written_by_hand_may_be_0_and_counts_as_often_as_its_rarest_series() -> None:
     data = yaml.safe_load((VECTOR.parent / "35-total-towards-high-a.yaml").read_text())
-    data["samples"]["queue"]["counts"] = {"web-0": 4, "web-1": 1}
+    data["samples"]["queue"] |= {"total": 0, "counts": {"web-0": 4, "web-1": 1}}
     total = reader.read_data(data).inputs.samples.queries["queue"].total
     assert total is not None
-    assert total.count == 1
+    assert (total.value, total.count) == (0, 1)

@@ -134,6 +134,7 @@ class FakeConsul:
         """How much newer waiting queries say that they are; how many plain ones are answered as before the change."""
         self.streamed: list[Document] | None = None
         """What waiting queries answer, where that is not the list."""
+        self.knows_leader = "true"
         self.asked: list[web.Request] = []
         self.waiting = 0
         self._before, self._ended, self._news = (self.listed, self.index), False, asyncio.Condition()
@@ -166,7 +167,7 @@ class FakeConsul:
         if self.uncommitted and not asked:
             self.uncommitted -= 1
             listed, index = self._before
-        headers = {"X-Consul-Index": str(index), "X-Consul-KnownLeader": "true"}
+        headers = {"X-Consul-Index": str(index), "X-Consul-KnownLeader": self.knows_leader}
         return web.json_response(listed, headers=headers)
 
     async def _hold(self, asked: int, seconds: float) -> None:
@@ -209,6 +210,12 @@ class TestQuestions:
         async with following(fake.url, "web", namespace="shop", place={"namespace": "own"}) as followed:
             await followed.until_listed(4)
         assert fake.asked[0].query["ns"] == "own", "the policy's namespace beats that of the settings"
+
+    async def test_list_of_a_server_without_a_leader_is_an_error(self, fake: FakeConsul) -> None:
+        fake.knows_leader = "false"
+        async with following(fake.url, "web") as followed:
+            await followed.until_error("knows no leader")
+            assert followed.listed == -1
 
 
 class TestIndex:
