@@ -64,7 +64,6 @@ def of(asked: InstantQuery, found: list[PlainSample], *inputs: PlainSample) -> Q
 
 class TestPods:
     def test_an_equal_answer_is_an_equal_result_whatever_was_read_of_it(self) -> None:
-        """Else each poll would assess every policy again."""
         one, two = (answered(question(), [row(1, **POD_A)]) for _ in range(2))
         assert one.of("shop").pods
         assert one == two
