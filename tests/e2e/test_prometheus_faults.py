@@ -28,6 +28,18 @@ def _not_a_number(answer: Any) -> Any:
     return answer
 
 
+def _some(answer: Any) -> Any:
+    """The answer without the series of every second pod."""
+    data = answer["data"]
+    pods = sorted({one["metric"].get("pod", "") for one in data["result"]})[::2]
+    result = [one for one in data["result"] if one["metric"].get("pod", "") in pods]
+    return {**answer, "data": {**data, "result": result}}
+
+
+def _nothing(answer: Any) -> Any:
+    return {**answer, "data": {**answer["data"], "result": []}}
+
+
 LIES: dict[str, Callable[[Any], Any]] = {
     "query load: Prometheus main: HTTP 502": lambda _: HTTPStatus.BAD_GATEWAY,
     "query load: answers NaN": _not_a_number,
@@ -84,6 +96,10 @@ def test_the_hpa_names_each_fault_of_prometheus_and_keeps_its_count(
             workloads.wait_condition("web", "ScalingActive", status="False", contains=sentence)
             proxy.falsify = None
             workloads.wait_condition("web", "ScalingActive")
+        for lie in (_some, _nothing):
+            proxy.falsify = lambda _, answer, lie=lie: lie(answer)  # type: ignore[misc]
+            workloads.hold_replicas("web", 6, 2, syncs=1)
+        proxy.falsify = None
         for broken, sentence in ((killed, "direct: connection refused"), (frozen, "direct: timed out")):
             with broken(prometheus, proxy):
                 text = f"query direct: Prometheus {sentence} (last answer at "
