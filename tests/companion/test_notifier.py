@@ -137,15 +137,12 @@ async def test_a_route_gets_the_notifications_that_it_selects(
     assert ("json://it" in [url for url, *_ in sent.all]) is told
 
 
-async def test_a_route_is_used_as_the_settings_are_now_and_one_that_they_lack_ends(stand: Stand, sent: Sent) -> None:
+async def test_a_route_is_used_as_the_settings_are_now(stand: Stand, sent: Sent) -> None:
     for number, url in enumerate(("json://a", "json://b"), 1):
         stand.route(url)
         stand.tell()
         await stand.ended("sent", number)
     assert [url for url, *_ in sent.all] == ["json://a", "json://b"]
-    stand.configure()
-    stand.tell()
-    assert not stand.notifier.routes
 
 
 async def test_a_route_is_rate_limited(stand: Stand, sent: Sent) -> None:

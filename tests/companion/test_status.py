@@ -162,6 +162,10 @@ def test_a_condition_is_as_old_as_its_status_whoever_leads() -> None:
     since, state = condition(status_in(first), "Ready")["lastTransitionTime"], taken_over(first)
     assert condition(said(context("1500m", now=NOW + 500, state=state)), "Ready")["lastTransitionTime"] == since
     assert condition(said(context(None, now=NOW + 600, state=state)), "Ready")["lastTransitionTime"] != since
+    (other,) = planned(troubled(context(), 503, "ServiceUnavailable"))
+    assert (
+        condition(said(context(None, now=NOW + 600, state=taken_over(other))), "Ready")["lastTransitionTime"] == since
+    )
 
 
 def test_a_status_with_a_future_time_counts_as_written_now() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from adapter.load.assessment import HeldBy
 from adapter.load.decide import decide
+from adapter.load.memory import Memory, MetricMemory
 from adapter.load.pods import Owner, Pod
 from adapter.load.samples import Point, QuerySamples, Samples
 from adapter.load.spec import Metric, Policy, PulledOut, Query, Target
@@ -108,6 +109,12 @@ class TestWhenItFails:
             "query plan answers by pod, and a floor needs one number for the service; "
             "sum the query up, or take floor away"
         )
+
+    def test_a_gap_in_its_window_may_hide_as_much_as_its_bound(self) -> None:
+        pods, loads = same(6, "300m")
+        samples = with_plan(usage(loads), None, error=None, total=Point(NOW - 10, nano("275"), 2), window=60.0)
+        memory = Memory(metrics={"plan": MetricMemory(medians=((NOW - 60, 4),))})
+        assert assess_and_decide(policy(CPU, PLAN), pods, samples, memory=memory)[1].desired == 6
 
     def test_its_old_sample_does_not_make_the_others_look_old(self) -> None:
         pods, loads = same(6, "300m")

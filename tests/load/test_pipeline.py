@@ -6,9 +6,10 @@ import pytest
 
 from adapter.load.assessment import HeldBy, Verdict
 from adapter.load.decide import decide
+from adapter.load.memory import Memory
 from adapter.load.pods import Pod
 from adapter.load.samples import Point, QuerySamples, ResourceSamples, Samples
-from adapter.load.spec import Bounds, Mode, Seconds
+from adapter.load.spec import Bounds, Fallback, Mode, Seconds
 from tests.load.kit import (
     BOUNDS,
     NOW,
@@ -81,6 +82,13 @@ def test_a_scaling_since_the_assessment_counts_for_the_cooldown() -> None:
     assert (seen.desired, seen.held_by) == (4, HeldBy.COOLDOWN)
     told = decide(assessment, scale(5), replace(BOUNDS, last_scale=NOW + 1), NOW + 5)
     assert (told.desired, told.held_by) == (5, HeldBy.COOLDOWN)
+
+
+def test_a_fallback_wakes_no_service_that_was_put_to_sleep_since_the_assessment() -> None:
+    rule, memory = replace(BAND, fallback=Fallback(after=60, replicas=8)), Memory(error_since=NOW - 600)
+    assessment, decision = assess_and_decide(rule, same(5, None)[0], usage({}), memory=memory)
+    assert decision.desired == 8
+    assert decide(assessment, scale(0), replace(BOUNDS, minimum=0), NOW).desired is None
 
 
 def test_metrics_that_a_policy_no_longer_has_leave_nothing_behind() -> None:
