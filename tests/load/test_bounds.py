@@ -43,7 +43,9 @@ FIRST = replace(BAND, pulled_out=PulledOut(replace_after=0, delete_first=True))
 OTHER_SET = pod("web-0", owner=Owner("ReplicaSet", "web-xyz"), template_hash="xyz")
 
 
-def desired(*changed: Pod, rule: Policy = FIRST, target: Target | None = TARGET, cost: int = LOWEST) -> int | None:
+def desired(
+    *changed: Pod, rule: Policy = FIRST, target: Target | None = TARGET, cost: int = LOWEST, plan: str | None = None
+) -> int | None:
     """The count asked for of 10 pods at 300m, four of them out and marked; the changed stand in for those they name."""
     pods = {f"web-{n}": pod(f"web-{n}") for n in range(6)}
     pods |= {f"out-{n}": out(f"out-{n}", deletion_cost=cost) for n in range(4)}
@@ -51,7 +53,7 @@ def desired(*changed: Pod, rule: Policy = FIRST, target: Target | None = TARGET,
     _, decision = assess_and_decide(
         rule,
         list(pods.values()),
-        usage({name: "0" if name.startswith("out") else "300m" for name in pods}),
+        with_plan(usage({name: "0" if name.startswith("out") else "300m" for name in pods}), plan),
         target=target,
     )
     return decision.desired
@@ -59,6 +61,9 @@ def desired(*changed: Pod, rule: Policy = FIRST, target: Target | None = TARGET,
 
 def test_pods_leave_the_count_where_they_are_certainly_deleted_first() -> None:
     assert desired() == desired(rule=BAND) == 4
+    assert (
+        desired(rule=replace(FIRST, metrics=(replace(PLAN, floor=False, low=Fraction(nano("50"))),)), plan="225") == 4
+    )
     assert desired(pod("web-6", deletion_cost=LOWEST, deleting=True)) == 4
     assert desired(cost=0) == desired(cost=5) == desired(out("out-0")) == desired(target=None) == 8
     assert desired(pod("web-0", deletion_cost=LOWEST)) == desired(OTHER_SET) == 8
