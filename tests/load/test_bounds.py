@@ -61,9 +61,8 @@ def desired(
 
 def test_pods_leave_the_count_where_they_are_certainly_deleted_first() -> None:
     assert desired() == desired(rule=BAND) == 4
-    assert (
-        desired(rule=replace(FIRST, metrics=(replace(PLAN, floor=False, low=Fraction(nano("50"))),)), plan="225") == 4
-    )
+    rule = replace(FIRST, metrics=(replace(PLAN, floor=False, low=Fraction(nano("50"))),))
+    assert desired(rule=rule, plan="225") == 4
     assert desired(pod("web-6", deletion_cost=LOWEST, deleting=True)) == 4
     assert desired(cost=0) == desired(cost=5) == desired(out("out-0")) == desired(target=None) == 8
     assert desired(pod("web-0", deletion_cost=LOWEST)) == desired(OTHER_SET) == 8

@@ -87,8 +87,7 @@ def test_a_scaling_since_the_assessment_counts_for_the_cooldown() -> None:
 def test_a_fallback_wakes_no_service_that_was_put_to_sleep_since_the_assessment() -> None:
     rule, memory = replace(BAND, fallback=Fallback(after=60, replicas=8)), Memory(error_since=NOW - 600)
     assessment, decision = assess_and_decide(rule, same(5, None)[0], usage({}), memory=memory)
-    assert decision.desired == 8
-    assert decide(assessment, scale(0), replace(BOUNDS, minimum=0), NOW).desired is None
+    assert (decision.desired, decide(assessment, scale(0), replace(BOUNDS, minimum=0), NOW).desired) == (8, None)
 
 
 def test_metrics_that_a_policy_no_longer_has_leave_nothing_behind() -> None:
