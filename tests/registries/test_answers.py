@@ -90,7 +90,7 @@ def eureka(name: str) -> str:
         ("HTTP", 200, http({"state": "out"}), "malformed", "instances[0] names no pod"),
         ("HTTP", 200, http({"pod": "a", "state": "in", "weight": "1"}), "malformed", "instances[0].weight"),
         ("HTTP", 200, http({"ip": "web-1.shop", "state": "out"}), "malformed", "'web-1.shop' is not an IP address"),
-        ("HTTP", 200, http(complete=False), "malformed", "the answer is incomplete"),
+        ("HTTP", 200, http({"ip": "::1", "state": "in"}, complete=False), "malformed", "the answer is incomplete"),
         ("HTTP", 200, http(service="cart"), "malformed", "of service 'cart'"),
         ("HTTP", 200, http(service=""), "malformed", 'write "service": "shop" into it'),
         ("Polaris", 200, "<html>", "malformed", "not an answer of Polaris' discovery API"),
