@@ -134,7 +134,7 @@ class FakeConsul:
         """How much newer waiting queries say that they are; how many plain ones are answered as before the change."""
         self.streamed: list[Document] | None = None
         """What waiting queries answer, where that is not the list."""
-        self.knows_leader = "true"
+        self.headers: dict[str, str] = {}
         self.asked: list[web.Request] = []
         self.waiting = 0
         self._before, self._ended, self._news = (self.listed, self.index), False, asyncio.Condition()
@@ -167,7 +167,7 @@ class FakeConsul:
         if self.uncommitted and not asked:
             self.uncommitted -= 1
             listed, index = self._before
-        headers = {"X-Consul-Index": str(index), "X-Consul-KnownLeader": self.knows_leader}
+        headers = {"X-Consul-Index": str(index), "X-Consul-KnownLeader": "true", **self.headers}
         return web.json_response(listed, headers=headers)
 
     async def _hold(self, asked: int, seconds: float) -> None:
@@ -211,10 +211,11 @@ class TestQuestions:
             await followed.until_listed(4)
         assert fake.asked[0].query["ns"] == "own", "the policy's namespace beats that of the settings"
 
-    async def test_list_of_a_server_without_a_leader_is_an_error(self, fake: FakeConsul) -> None:
-        fake.knows_leader = "false"
+    @pytest.mark.parametrize("lack", ["KnownLeader: false", "Results-Filtered-By-ACLs: true"])
+    async def test_list_without_a_leader_or_that_acls_filter_is_an_error(self, fake: FakeConsul, lack: str) -> None:
+        fake.headers = dict([f"X-Consul-{lack}".split(": ")])
         async with following(fake.url, "web") as followed:
-            await followed.until_error("knows no leader")
+            await followed.until_error("knows no leader" if "Leader" in lack else "may not")
             assert followed.listed == -1
 
 
