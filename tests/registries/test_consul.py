@@ -132,8 +132,7 @@ class FakeConsul:
         self.listed, self.index = four(), 10
         self.ahead = self.uncommitted = 0
         """How much newer waiting queries say that they are; how many plain ones are answered as before the change."""
-        self.streamed: list[Document] | None = None
-        """What waiting queries answer, where that is not the list."""
+        self.streamed: list[Document] | None = None  # what waiting queries answer, where that is not the list
         self.headers: dict[str, str] = {}
         self.asked: list[web.Request] = []
         self.waiting = 0

@@ -104,13 +104,11 @@ class TestPullingOut:
         await pods.register(application=application)
         url = f"override://{address(1)}/{pods.service}?category=configurators&dynamic=false&disabled=true"
         await pods.rule(pods.override(url))
-        node = f"{RULES}/{application}.configurators"
-        await pods.rule(node, rule(application, "application", "disabled: false"))
+        await pods.rule(f"{RULES}/{application}.configurators", rule(application, "application", "disabled: false"))
         async with following(zookeeper, INTERFACE, pods.service) as followed:
             await followed.until_listed(4)
             assert followed.everyone_serves()
-            node = f"{RULES}/{pods.service}.configurators"
-            await pods.rule(node, rule(pods.service, "service", "disabled: true"))
+            await pods.rule(f"{RULES}/{pods.service}.configurators", rule(pods.service, "service", "disabled: true"))
             await followed.until_out("web-1")
 
     async def test_rules_that_may_not_be_read_are_an_error(self, zookeeper: ZooKeeper, client: Any) -> None:
