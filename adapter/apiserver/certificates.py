@@ -155,9 +155,8 @@ class CertificateManager:
                 found = msgspec.json.decode(await self._api.get(path, timeout=_DEADLINE), type=ApiService)
             except NotFound:
                 continue
-            # A bundle and insecureSkipTLSVerify exclude each other.
-            is_due = found.spec.ca_bundle != encoded or found.spec.insecure_skip_tls_verify
-            if found.spec.service == ours and is_due:
+            # The API server admits no insecureSkipTLSVerify beside a bundle.
+            if found.spec.service == ours and found.spec.ca_bundle != encoded:
                 await self._patch(path, found.metadata, spec={"caBundle": encoded, "insecureSkipTLSVerify": None})
                 _log.info("apiservice_ca_written", apiservice=name)
 

@@ -232,7 +232,6 @@ class ApiServiceSpec(KubeObject, frozen=True):
 
     service: ObjectReference | None = None
     ca_bundle: str = ""
-    insecure_skip_tls_verify: bool = msgspec.field(default=False, name="insecureSkipTLSVerify")
 
 
 class ApiServiceStatus(KubeObject, frozen=True):
