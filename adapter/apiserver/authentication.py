@@ -3,13 +3,14 @@
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote
 
 import msgspec
 import structlog
 from cryptography import x509
 
+from adapter.apiserver.door import Certificate
 from adapter.apiserver.refresh import Refresher
 from adapter.apiserver.status import CertificateError, unauthorized
 from adapter.kube.api import CONFIG_MAPS
@@ -100,13 +101,13 @@ class Authenticator:
         self._refresher = Refresher(self.read_once, seconds, "front_proxy_unknown", failed)
         self.run = self._refresher.run
 
-    def identity(self, tls: ssl.SSLObject | None, raw: RawHeaders) -> Identity:
-        """The user whom the front proxy names; `tls` is its connection, None if that is not admitted.
+    def identity(self, certificate: Certificate | None, raw: RawHeaders) -> Identity:
+        """The user whom the front proxy names; `certificate` is its own, None if its connection is not admitted.
 
         Raises StatusError 401. The certificate is checked at every request: it may expire, or its name be removed,
         while the connection lives. A refused name is logged once in a row.
         """
-        if tls is None or not self.is_front_proxy(tls):
+        if certificate is None or not self.is_front_proxy(certificate):
             self._refused.inc()
             raise unauthorized("Unauthorized")
         if (identity := identity_of(self.config, raw)) is None:
@@ -114,9 +115,8 @@ class Authenticator:
         self._accepted.inc()
         return identity
 
-    def is_front_proxy(self, tls: ssl.SSLObject) -> bool:
+    def is_front_proxy(self, certificate: Certificate) -> bool:
         """Whether the certificate, which the handshake verified, is valid and has an allowed name."""
-        certificate: dict[str, Any] = tls.getpeercert() or {"notAfter": "Jan 1 00:00:00 1970 GMT"}
         names = [text for part in certificate.get("subject", ()) for key, text in part if key == "commonName"]
         name, allowed = names[-1] if names else "", self.config.allowed_names  # of several the last, as in Go
         if self._wall() < ssl.cert_time_to_seconds(certificate["notAfter"]) and (not allowed or name in allowed):

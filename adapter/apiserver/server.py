@@ -119,7 +119,7 @@ class ApiServer:
         began = time.perf_counter()
         group, kind = "", RequestKind.OTHER  # without them it is not authenticated
         try:
-            identity = self._authenticator.identity(self.door.tls_of(request), request.raw_headers)
+            identity = self._authenticator.identity(self.door.certificate_of(request), request.raw_headers)
             info = parse_target(request.raw_path)
             group, kind = info.group, info.kind
             _refuse_unserved(request)
