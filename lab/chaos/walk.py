@@ -269,7 +269,7 @@ def main() -> int:
         reset_lease(cluster)
         companion = CompanionProcess(cluster, settings, kubeconfig=companion_kubeconfig(cluster))
         stack.enter_context(companion).wait_leading()
-        time.sleep(SETTLED_SECONDS)
+        time.sleep(3 * SETTLED_SECONDS)  # no step of the first minutes is told of once the walk has begun
         began, drained = time.time(), 0.0
         journal.messages.clear()
         follow(cluster, "apps/v1/deployments", journal.saw_deployment)
@@ -291,6 +291,10 @@ def main() -> int:
     untrue = sum(seconds >= STALE_SECONDS for seconds, _ in wrong)
     print(f"began at {began:.0f}", *(f"{seconds:.0f} s late: {text}" for seconds, text in wrong), *writes, sep="\n")
     sizes = {name: sum(map(len, getattr(journal, name).values())) for name in ("counts", "statuses", "events")}
+    for name in sorted({text.partition(":")[0] for _, text in wrong}):
+        history = [*journal.counts[name], *journal.events[name], *journal.messages[name], *journal.statuses[name]]
+        troubles = {kind: found for (kind, of), found in journal.troubles.items() if of == name}
+        print(name, troubles, *sorted(history, key=lambda one: one[0]), sep="\n  ")
     print(walk.done, sizes, f"{len(found)} sentences, {untrue} untrue, {len(wrong) - untrue} late", sep="\n")
     return bool(untrue)
 
