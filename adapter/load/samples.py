@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 
 def time_text(seconds: float) -> str:
@@ -14,8 +15,8 @@ def time_text(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%MZ")
 
 
-@dataclass(frozen=True, slots=True)
-class PodUsage:
+# The samples are tuples: a tuple is made in a quarter of a frozen dataclass' time, and a poll has up to 50,000.
+class PodUsage(NamedTuple):
     """Usage of one pod's containers as metrics.k8s.io reports it: container → resource → nano-units.
 
     `at` is the end of the sample's window, `window` its length in seconds.
@@ -32,16 +33,15 @@ UNCOUNTED = -1
 """The number of samples in a window that nobody can count, such as that of a subquery."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A value and the time of its sample; for a rate and the like how many samples its window holds.
+class Point(NamedTuple):
+    """A value and the time of its sample; for a rate and the like how many `samples` its window holds.
 
-    `count` is None where that does not matter, and UNCOUNTED where the server cannot say it.
+    They are None where that does not matter, and UNCOUNTED where the server cannot say it.
     """
 
     at: float
     value: int
-    count: int | None = None
+    samples: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
