@@ -62,8 +62,10 @@ test-versions: $(STAMP)  ## What depends on Kubernetes, on the control plane of 
 	    KUBERNETES=$$version $(BIN)/python -m pytest -m versions tests/versions $(MARKED) $(PYTEST_ARGS) || exit 1; \
 	done
 
-test-unit: $(STAMP)  ## The tests that need no server
-	$(BIN)/python -m pytest -m "not integration and not e2e" $(APART) --ignore=tests/e2e --numprocesses=$(WORKERS) --dist=worksteal --durations=20 --durations-min=2 $(PYTEST_ARGS)
+test-unit: export EFFECTIVE_LOAD_EXAMPLES ?= 100
+test-unit: export EFFECTIVE_LOAD_DOCUMENTS ?= 1000
+test-unit: $(STAMP)  ## The tests that need no server, with a third of the random examples
+	$(BIN)/python -m pytest -m "not integration and not e2e" $(APART) --ignore=tests/e2e --numprocesses=4 --dist=worksteal --durations=20 --durations-min=2 $(PYTEST_ARGS)
 
 PYTHONS ?= 3.11 3.12 3.13
 test-pythons:  ## The tests that need no server, with each version of PYTHONS; those that are not installed are named

@@ -28,8 +28,8 @@ from tests.engine.kit import (
 )
 from tests.registries.http_kit import said
 
-WATCHED_SECONDS = 1.0
-FEATURES = {"fast_scale_up": True, "deletion_cost": True, "hpa_configuration": True, "events": False}
+WRITING = {"fast_scale_up": True, "deletion_cost": True, "hpa_configuration": True, "events": False}
+SETTINGS = {"features": WRITING, "writes_per_second": 100, "status_interval_seconds": 0.5}
 
 
 @pytest.fixture(autouse=True)
@@ -50,18 +50,14 @@ async def answering() -> AsyncIterator[Stand]:
 async def accompanied() -> AsyncIterator[Stand]:
     """The same with a companion, once every policy is reported as ready."""
     async with answering() as stand:
-        engine = stand.engine
+        engine, index = stand.engine, stand.engine.index
         companion = Companion(
             stand.session,
             cast("LeaderElector", Leading()),
             engine.snapshots,
-            engine.index.hpa,
-            engine.index.neighbours,
-            engine.index.tolerance_seen,
+            *(index.hpa, index.neighbours, index.tolerance_seen),
             engine.stale,
-            CompanionSettings.model_validate(
-                {"features": FEATURES, "writes_per_second": 100, "status_interval_seconds": 0.5}
-            ),
+            CompanionSettings.model_validate(SETTINGS),
             stand.metrics,
         )
         engine.snapshots.subscribe(companion.changed)
@@ -102,58 +98,57 @@ async def unchanged(stand: Stand, services: Iterable[Service]) -> AsyncIterator[
 
     watching = asyncio.create_task(watch())
     yield
-    await asyncio.sleep(WATCHED_SECONDS)
+    await asyncio.sleep(1)
     watching.cancel()
     assert found <= {DESIRED}
 
 
 async def test_a_broken_input_changes_only_its_policies_until_it_is_mended() -> None:
     """Each input is broken in a cluster of its own, all at the same time: they wait for most of theirs."""
-    found = await asyncio.gather(*map(break_and_mend, INPUTS), return_exceptions=True)
+    async with contextlib.AsyncExitStack() as stack:
+        stands = {name: await stack.enter_async_context(accompanied()) for name in INPUTS}
+        found = await asyncio.gather(*map(break_and_mend, stands, stands.values()), return_exceptions=True)
     assert {name: error for name, error in zip(INPUTS, found, strict=True) if error} == {}
 
 
-async def break_and_mend(name: str) -> None:
+async def break_and_mend(name: str, stand: Stand) -> None:
     broken = INPUTS[name]
     users = [one for one in SERVICES if broken.used_by(one)]
     others = [one for one in SERVICES if one not in users]
-    async with accompanied() as stand:
-        async with unchanged(stand, others):
-            broken.breaks(stand)
-            await stand.until_refused({one.name for one in users}, broken.says)
-            await until_reported(stand, users, "Ready", "False", broken.says)
-            if "silent" in name or "refused" in name:
-                await until_reported(stand, users, "InputsFresh", "False", " has shown no life since 20")
-                assert {condition(stand, one, "InputsFresh")["reason"] for one in users} == {"WatchSilent"}
-        for status in map(stand.status, users):
-            assert (status["verdict"], status.get("desired")) == ("Error", None)
-            assert broken.says in status["decision"]
-        assert {condition(stand, one, "Ready")["status"] for one in others} <= {"True"}
-        stand.cluster.mend()
-        await stand.until_answered(None if "Prometheus" not in name else [one.name for one in others])
+    async with unchanged(stand, others):
+        broken.breaks(stand)
+        await stand.until_refused({one.name for one in users}, broken.says)
+        await until_reported(stand, users, "Ready", "False", broken.says)
+        if "silent" in name or "refused" in name:
+            await until_reported(stand, users, "InputsFresh", "False", " has shown no life since 20")
+            assert {condition(stand, one, "InputsFresh")["reason"] for one in users} == {"WatchSilent"}
+    for status in map(stand.status, users):
+        assert (status["verdict"], status.get("desired")) == ("Error", None)
+        assert broken.says in status["decision"]
+    assert {condition(stand, one, "Ready")["status"] for one in others} <= {"True"}
+    stand.cluster.mend()
+    await stand.until_answered(None if "Prometheus" not in name else [one.name for one in others])
 
 
 async def test_nothing_but_the_status_is_written_while_a_watch_is_silent() -> None:
     async with accompanied() as stand:
-        cluster = stand.cluster
-        cluster.break_watches(cluster.muted, "pods")
+        stand.cluster.break_watches(stand.cluster.muted, "pods")
         await until_reported(stand, SERVICES, "InputsFresh", "False")
-        cluster.asked.clear()
+        stand.cluster.asked.clear()
         await asyncio.sleep(2.5)  # two looks at every policy
-    writes = [one for one in cluster.asked if not one.startswith("GET")]
-    assert [one for one in writes if not one.endswith("/status")] == []
+    assert [one for one in stand.cluster.asked if not one.startswith("GET") and not one.endswith("/status")] == []
 
 
 async def test_a_failing_registry_changes_no_answer_and_a_changed_roster_only_those_of_its_services() -> None:
-    name = "first"
-    users = {one.name for one in SERVICES if one.registry == name}
+    users = {one.name for one in SERVICES if one.registry == "first"}
     async with answering() as stand:
         before = await stand.all_answers()
-        stand.platforms[name].status = 503
+        platform = stand.platforms["first"]
+        platform.status = 503
         async with unchanged(stand, SERVICES):
             await asyncio.sleep(SILENCE_SECONDS)
-        stand.platforms[name].status = 200
-        stand.platforms[name].answer = said(*({"pod": f"{one.name}-0", "state": "out"} for one in SERVICES))
+        platform.status = 200
+        platform.answer = said(*({"pod": f"{one.name}-0", "state": "out"} for one in SERVICES))
 
         async def changed() -> bool:
             found = await stand.all_answers()

@@ -53,13 +53,7 @@ def test_an_output_that_cannot_be_written_is_one_sentence(output: str, status: i
 
 @pytest.mark.parametrize(
     ("arguments", "status"),
-    [
-        (f"decide {VECTOR}", 0),
-        (f"decide {VECTOR.with_name('02-below.yaml')} -o json", 0),
-        ("migrate --help", 0),
-        ("decide /dev/null", 2),
-        (f"migrate {VECTOR}", 2),
-    ],
+    [(f"decide {VECTOR}", 0), ("migrate --help", 0), ("decide /dev/null", 2)],
 )
 @pytest.mark.parametrize("reads", [False, True], ids=["before it writes", "after it wrote"])
 def test_a_closed_pipe_ends_a_command_quietly_with_its_own_status(arguments: str, status: int, reads: bool) -> None:
