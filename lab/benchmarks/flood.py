@@ -5,8 +5,8 @@ metric of one policy) is sent through the API server, at an even rate; a latency
 was due. Beside it, a new connection with the front proxy's certificate is made four times a second. All is measured
 without an attack and then during each attack, in which another address makes 500 connections a second.
 
-The adapter has its own processor if there are two; the attacker shares the other one with the rest. Otherwise the
-scheduler would decide the result, while in a cluster attackers run on other machines.
+The adapter has its own processor if there are two. The attacker shares the other one with the rest and gets what that
+leaves. Otherwise the scheduler would decide the result, while in a cluster attackers run on other machines.
 
 Exits with status 1 if an attack costs more than 20 ms at the 99th percentile, if memory grows by more than 64 MiB
 beyond what it was before the first attack, or if a request or a new connection fails.
@@ -153,7 +153,8 @@ def flooded(stage: Stage, kind: str, seconds: float) -> dict[str, Any]:
     calm, watch = measure(plan, stage.pid), Watch(stage)
     line = [sys.executable, "-m", __spec__.name, "--attack", kind, str(stage.adapter.port)]
     line += ["--seconds", str(seconds + _LEAD_SECONDS)]
-    with subprocess.Popen(line, stdout=subprocess.PIPE) as attacker:
+    with subprocess.Popen(line, stdout=subprocess.PIPE, start_new_session=True) as attacker:
+        favour(attacker.pid, 19)
         time.sleep(_LEAD_SECONDS)
         under = measure(plan, stage.pid)
         output, _ = attacker.communicate()

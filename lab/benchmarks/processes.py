@@ -32,9 +32,9 @@ def _mib(text: str) -> float:
     return round(kib / 1024, 1)
 
 
-def favour(pid: int | str = "self") -> None:
-    """Raises the priority of a process and its session above other work, if that is permitted."""
+def favour(pid: int | str = "self", nice: int = -15) -> None:
+    """Raises the priority of a process and its session above other work, if permitted; a positive `nice` lowers it."""
     with suppress(OSError):
-        Path(f"/proc/{pid}/autogroup").write_text("-15")
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
     with suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0 if pid == "self" else int(pid), -10)
+        os.setpriority(os.PRIO_PROCESS, 0 if pid == "self" else int(pid), nice)
