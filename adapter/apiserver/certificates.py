@@ -1,8 +1,8 @@
 """The serving certificate: our own CA and certificate in a Secret, with the CA in the APIServices, or given files.
 
 Times are epoch seconds. A certificate is renewed after two thirds of its life; the CA lasts ten years, and is made
-again only where the Secret is empty or unusable. Failures are logged, counted and retried; the certificate in use
-stays.
+again where it would end before a new certificate, or the Secret is empty or unusable. Failures are logged, counted and
+retried; the certificate in use stays.
 """
 
 import asyncio
@@ -201,7 +201,8 @@ def renewed(data: Data, names: Sequence[str], now: float) -> Data:
             has_names = set(names) <= set(known.get_values_for_type(x509.DNSName))
             if has_names and now < serving.expires_at - LEAF_LIFE / 3:
                 return data
-            return _issued(authority, names, now)
+            if now + LEAF_LIFE < authority.expires_at:
+                return _issued(authority, names, now)
     except (CertificateError, KeyError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
         _log.warning("serving_secret_unusable", error=str(error) or type(error).__name__)
     # Each CA has its own subject, so that no client verifies a chain against another CA's key.

@@ -77,7 +77,7 @@ def shake(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> None:
         ours.close()
 
 
-@given(st.floats(0, 3500 * DAY))
+@given(st.floats(0, 9000 * DAY))
 @settings(max_examples=25, deadline=None)
 def test_served_certificate_is_valid_at_any_time_and_ends_before_its_ca(data: Data, later: float) -> None:
     now = NOW + later
