@@ -36,7 +36,7 @@ BUSY_SECONDS = 10.0  # by which what two watches show, or two writes, may be apa
 LATE_SECONDS = 50.0 + BUSY_SECONDS  # how old what is said may be: samples of 30 s, polls of 5 s, an HPA's sync of 15 s
 STALE_SECONDS = 600.0  # what is later is untrue on whatever machine; and how long a change is not repeated
 STANDS_SECONDS = 60.0  # how long what people are notified of has stood
-LIMIT = 20  # the most Events about scalings of a policy in an hour
+LIMIT = 16  # Events about scalings of a policy are 20 in an hour, and some were before the walk
 AUTHORS = {"kube-controller-manager": "the HPA", "kubectl": "hand (kubectl)"}
 NOTE = re.compile(r"from (\d+) to (\d+) by ([^:]+)")
 LOST, MAXIMUM = "InputsFresh", "AtMaximum"
@@ -124,7 +124,8 @@ class Walk:
             self.workloads.rollout(name)
         elif act in {"load", "outage"}:
             is_out = (self.loads[name] is None) is not (act == "outage")
-            self.loads[name] = load = None if is_out else self.order.uniform(50, 1300)
+            load = self.order.uniform(50, 1100)  # none where more or fewer pods for seconds decide about the maximum
+            self.loads[name] = load = None if is_out else load + 550 * (load > 0.8 * HIGH * MOST)
             self.journal.turn(LOST, name, trouble=load is None)
             self.journal.turn(MAXIMUM, name, trouble=load is not None and load > HIGH * MOST)
         else:
@@ -138,6 +139,7 @@ class Walk:
             self.client.patch(f"/api/v1/nodes/node-{number}", {"spec": {"unschedulable": number == node}})
         for pod in self.client.list(self.workloads.pods_path, fields=f"spec.nodeName=node-{node}"):
             self.client.delete(f"{self.workloads.pods_path}/{pod['metadata']['name']}")
+            self.journal.inactive[pod["metadata"]["labels"]["app"]]["no pod serves"] = time.time()
         self.done["drain"] += 1
 
 
@@ -147,7 +149,9 @@ def faults(journal: Journal) -> Iterator[tuple[float, str]]:
         yield from wrong_scalings(journal, name)
         for kind, event in ((LOST, "dataLost"), (MAXIMUM, "atMaximum")):
             told = [at for at, what, _ in journal.messages[name] if what == event]
-            for begin, end in journal.troubles[kind, name]:
+            for before, (begin, end) in itertools.pairwise([[0.0, 0.0], *journal.troubles[kind, name]]):
+                if begin < before[1] + STANDS_SECONDS + LATE_SECONDS:
+                    continue  # it may not have been over for long enough to be told of as over
                 since = begin + STANDS_SECONDS
                 due = max([since, *(at + STALE_SECONDS for at in told if at < since)])
                 if min(end, time.time()) > due + LATE_SECONDS:
@@ -178,7 +182,7 @@ def wrong_scalings(journal: Journal, name: str) -> Iterator[tuple[float, str]]:
             yield math.inf, f"{name}: no such step in {[count for _, count, _ in counts[place:]]}: {note}"
             continue
         managers = {AUTHORS.get(manager, manager) for _, _, manager in counts[place + 1 : end + 1]}
-        is_right = author in managers or (author == "another client" and len(managers) > 1)
+        is_right = author in managers or (author == "another client" and managers != {"the HPA"})
         yield at - counts[end][0] if is_right else math.inf, f"{name}: by {sorted(managers)}: {note}"
         place = end
     if len(events) < LIMIT and counts[place][1] != counts[-1][1]:
@@ -209,7 +213,7 @@ def said_of(journal: Journal, name: str) -> Iterator[tuple[float, str, bool, str
 
 def lateness(journal: Journal, name: str, at: float, kind: str, *, trouble: bool, text: str) -> float:
     """For how many seconds a sentence was not so any more; infinite if it never was."""
-    if kind == "Ready" and (quoted := [until for why, until in journal.inactive[name].items() if why in text]):
+    if kind in {"Ready", LOST} and (quoted := [until for why, until in journal.inactive[name].items() if why in text]):
         return max(0.0, at - max(quoted))
     times = [each for each in journal.troubles[LOST if kind == "Ready" else kind, name] if each[0] <= at]
     if trouble:
