@@ -45,7 +45,7 @@ Schema = dict[str, Any]
 
 def policy() -> str:
     """The page: spec and status, one table for each list and each object with rules, and the rules below it."""
-    (version,) = yaml.safe_load(CRD.read_text(encoding="utf-8"))["spec"]["versions"]
+    (version,) = yaml.load(CRD.read_text(encoding="utf-8"), yaml.CSafeLoader)["spec"]["versions"]
     root = version["schema"]["openAPIV3Schema"]
     made = "<!-- Made by `python -m tools.checks --write`. -->\n"
     columns = {one["jsonPath"].lstrip("."): one["name"].upper() for one in version["additionalPrinterColumns"]}
@@ -57,7 +57,7 @@ def policy() -> str:
 
 def spec_schema() -> str:
     """The schema of a spec for `adapter.policy.documents`, with descriptions of required fields alone."""
-    (version,) = yaml.safe_load(CRD.read_text(encoding="utf-8"))["spec"]["versions"]
+    (version,) = yaml.load(CRD.read_text(encoding="utf-8"), yaml.CSafeLoader)["spec"]["versions"]
     schema = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     return json.dumps(_pruned(schema, is_required=False), indent=1) + "\n"
 
@@ -79,12 +79,12 @@ def example_of(path: str) -> Any:
 
 def examples() -> list[dict[str, Any]]:
     """The policies that the examples come from."""
-    return list(yaml.safe_load_all(EXAMPLES.read_text(encoding="utf-8")))
+    return list(yaml.load_all(EXAMPLES.read_text(encoding="utf-8"), yaml.CSafeLoader))
 
 
 def spec_fields() -> Iterator[str]:
     """The paths of all fields of a spec, such as `spec.metrics[].query.promQL`."""
-    (version,) = yaml.safe_load(CRD.read_text(encoding="utf-8"))["spec"]["versions"]
+    (version,) = yaml.load(CRD.read_text(encoding="utf-8"), yaml.CSafeLoader)["spec"]["versions"]
     yield from _paths("spec", version["schema"]["openAPIV3Schema"]["properties"]["spec"])
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ class Stand:
     metrics: Metrics
     proms: dict[str, FakePrometheus]
     platforms: dict[str, Platform]
-    answers: MetricsProvider
+    provider: MetricsProvider
     services: list[Service] = field(default_factory=list)
 
     def add(self, service: Service) -> None:
@@ -91,38 +91,33 @@ class Stand:
         """What its HPA is answered: the count, or the sentence."""
         where = f"namespaces/{service.namespace}/watermarkpolicies.effective-load.io/{service.name}"
         try:
-            body = await self.answers.answer(
+            body = await self.provider.answer(
                 parse_target(f"/apis/custom.metrics.k8s.io/v1beta2/{where}/desired_replicas")
             )
         except StatusError as error:
             return error.message
         return str(msgspec.json.decode(body)["items"][0]["value"])
 
-    async def all_answers(self) -> dict[str, str]:
-        return await self.answers_of(one.name for one in self.services)
+    async def answers(self, wanted: Collection[str] | None = None) -> dict[str, str]:
+        """What these services, or all, are answered."""
+        return {one.name: await self.answer(one) for one in self.services if wanted is None or one.name in wanted}
 
-    async def answers_of(self, wanted: Iterable[str]) -> dict[str, str]:
-        names_of = set(wanted)
-        return {one.name: await self.answer(one) for one in self.services if one.name in names_of}
-
-    async def until_answered(self, wanted: Iterable[str] | None = None) -> None:
+    async def until_answered(self, wanted: Collection[str] | None = None) -> None:
         """Wait until these services, or all, are answered the count."""
-        names_of = {one.name for one in self.services} if wanted is None else set(wanted)
 
         async def counted() -> bool:
-            return set((await self.answers_of(names_of)).values()) <= {DESIRED}
+            return set((await self.answers(wanted)).values()) <= {DESIRED}
 
-        await until(counted, PATIENCE_SECONDS, self.all_answers)
+        await until(counted, PATIENCE_SECONDS, self.answers)
 
-    async def until_refused(self, wanted: Iterable[str], contains: str = "") -> None:
+    async def until_refused(self, wanted: Collection[str], contains: str = "") -> None:
         """Wait until none of these services is answered a count."""
-        names_of = set(wanted)
 
         async def refused() -> bool:
-            found = await self.answers_of(names_of)
+            found = await self.answers(wanted)
             return all(not answer.isdigit() and contains in answer for answer in found.values())
 
-        await until(refused, PATIENCE_SECONDS, self.all_answers)
+        await until(refused, PATIENCE_SECONDS, self.answers)
 
     def status(self, service: Service) -> Object:
         """What its policy's status says."""
@@ -159,8 +154,8 @@ async def standing(*services: Service, **settings: Any) -> AsyncIterator[Stand]:
         session = await stack.enter_async_context(Session(cluster.load, metrics=metrics))
         engine = Engine(_settings(proms, platforms, settings), session, metrics)
         scales = ScaleReader(session, metrics)
-        answers = MetricsProvider(engine.snapshots, scales, engine.stale, engine.filling, session.now)
-        stand = Stand(cluster, session, engine, metrics, proms, platforms, answers)
+        provider = MetricsProvider(engine.snapshots, scales, engine.stale, engine.filling, session.now)
+        stand = Stand(cluster, session, engine, metrics, proms, platforms, provider)
         for service in services:
             stand.add(service)
         yield stand

@@ -103,8 +103,10 @@ async def unchanged(stand: Stand, services: Iterable[Service]) -> AsyncIterator[
     assert found <= {DESIRED}
 
 
+@pytest.mark.long
+@pytest.mark.xdist_group("inputs")
 async def test_a_broken_input_changes_only_its_policies_until_it_is_mended() -> None:
-    """Each input is broken in a cluster of its own, all at the same time: they wait for most of theirs."""
+    """Each in a cluster of its own, all at once, for they wait. While a watch is silent only statuses are written."""
     async with contextlib.AsyncExitStack() as stack:
         stands = {name: await stack.enter_async_context(accompanied()) for name in INPUTS}
         found = await asyncio.gather(*map(break_and_mend, stands, stands.values()), return_exceptions=True)
@@ -122,6 +124,10 @@ async def break_and_mend(name: str, stand: Stand) -> None:
         if "silent" in name or "refused" in name:
             await until_reported(stand, users, "InputsFresh", "False", " has shown no life since 20")
             assert {condition(stand, one, "InputsFresh")["reason"] for one in users} == {"WatchSilent"}
+            stand.cluster.asked.clear()
+            await asyncio.sleep(2.5)  # two looks at every policy
+            writes = [one for one in stand.cluster.asked if not one.startswith("GET")]
+            assert [one for one in writes if not one.endswith("/status")] == []
     for status in map(stand.status, users):
         assert (status["verdict"], status.get("desired")) == ("Error", None)
         assert broken.says in status["decision"]
@@ -130,19 +136,11 @@ async def break_and_mend(name: str, stand: Stand) -> None:
     await stand.until_answered(None if "Prometheus" not in name else [one.name for one in others])
 
 
-async def test_nothing_but_the_status_is_written_while_a_watch_is_silent() -> None:
-    async with accompanied() as stand:
-        stand.cluster.break_watches(stand.cluster.muted, "pods")
-        await until_reported(stand, SERVICES, "InputsFresh", "False")
-        stand.cluster.asked.clear()
-        await asyncio.sleep(2.5)  # two looks at every policy
-    assert [one for one in stand.cluster.asked if not one.startswith("GET") and not one.endswith("/status")] == []
-
-
+@pytest.mark.long
 async def test_a_failing_registry_changes_no_answer_and_a_changed_roster_only_those_of_its_services() -> None:
     users = {one.name for one in SERVICES if one.registry == "first"}
     async with answering() as stand:
-        before = await stand.all_answers()
+        before = await stand.answers()
         platform = stand.platforms["first"]
         platform.status = 503
         async with unchanged(stand, SERVICES):
@@ -151,13 +149,14 @@ async def test_a_failing_registry_changes_no_answer_and_a_changed_roster_only_th
         platform.answer = said(*({"pod": f"{one.name}-0", "state": "out"} for one in SERVICES))
 
         async def changed() -> bool:
-            found = await stand.all_answers()
+            found = await stand.answers()
             assert {one for one in found if found[one] != before[one]} <= users
             return all(found[one] != before[one] for one in users)
 
-        await until(changed, PATIENCE_SECONDS, stand.all_answers)  # a service that failed is asked again within 30 s
+        await until(changed, PATIENCE_SECONDS, stand.answers)  # a service that failed is asked again within 30 s
 
 
+@pytest.mark.long
 async def test_a_refused_namespace_does_not_affect_another() -> None:
     """Neither where the right was never there, nor where it is taken away later."""
     async with standing(*SERVICES, kubernetes={"namespaces": ["shop", "cart"]}) as stand:

@@ -88,6 +88,7 @@ async def test_sixty_invented_kinds_cost_few_requests() -> None:
             assert await stand.answer(WEB) == await stand.answer(THING) == DESIRED
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_short_pauses")
 async def test_a_crd_that_appears_later_is_found_after_failed_lookups() -> None:
     async with standing() as stand:

@@ -32,14 +32,14 @@ def kustomized(folder: Path, **kustomization: Any) -> list[Object]:
     if kustomization:
         (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization), encoding="utf-8")
     answer = subprocess.run([KUBECTL, "kustomize", str(folder)], capture_output=True, check=True)
-    return [one for one in yaml.safe_load_all(answer.stdout) if one]
+    return [one for one in yaml.load_all(answer.stdout, yaml.CSafeLoader) if one]
 
 
 def test_every_file_of_the_manifests_is_used() -> None:
     folders = [path.parent for path in MANIFESTS.rglob("kustomization.yaml")]
     assert folders
     for folder in folders:
-        kustomization = yaml.safe_load((folder / "kustomization.yaml").read_text(encoding="utf-8"))
+        kustomization = yaml.load((folder / "kustomization.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)
         named = {*kustomization.get("resources", ()), *(patch["path"] for patch in kustomization.get("patches", ()))}
         named.update(kustomization.get("configurations", ()))
         assert {file.name for file in folder.glob("*.yaml")} - {"kustomization.yaml"} == {
@@ -137,7 +137,7 @@ def test_a_drain_leaves_one_replica(name: str) -> None:
 
 
 def test_the_default_brings_the_companion_with_the_rights_that_default_features_need() -> None:
-    named = yaml.safe_load((DEFAULT / "kustomization.yaml").read_text(encoding="utf-8"))["components"]
+    named = yaml.load((DEFAULT / "kustomization.yaml").read_text(encoding="utf-8"), yaml.CSafeLoader)["components"]
     on = [name for name, field in CompanionFeatures.model_fields.items() if field.default is True]
     with_rights = {f"companion-{name.replace('_', '-')}" for name in on} & {*ALL}
     assert {Path(one).name for one in named} == {"companion", *with_rights}

@@ -130,6 +130,7 @@ class TestFailures:
         assert source.closed.is_set()
 
 
+@pytest.mark.long
 async def test_services_that_fail_hang_or_are_forbidden_do_not_age_200_others() -> None:
     async def answer(request: web.Request) -> web.Response:
         service = request.query["service"]
@@ -165,12 +166,12 @@ async def test_services_that_fail_hang_or_are_forbidden_do_not_age_200_others() 
 
 async def test_slow_registry_is_polled_less_often_and_does_not_fail() -> None:
     async def slowly(request: web.Request) -> web.Response:
-        await asyncio.sleep(1)
+        await asyncio.sleep(0.6)
         return web.json_response({"service": request.query["service"], "complete": True, "instances": []})
 
-    keys = [ServiceKey("own", f"web-{number}") for number in range(160)]  # 32 at a time take 5 s for all of them
+    keys = [ServiceKey("own", f"web-{number}") for number in range(160)]  # 32 at a time take 3 s for all of them
     async with served(slowly) as url:
-        settings = HttpRegistry(name="own", type="HTTP", url=url, interval_seconds=0.5, timeout_seconds=3)
+        settings = HttpRegistry(name="own", type="HTTP", url=url, interval_seconds=0.5, timeout_seconds=2)
         cache = InstanceCache(settings, lambda _: None, Clock(), Metrics())
         follower = Follower(open_source(settings), cache)
         follower.follow(keys)

@@ -339,6 +339,7 @@ class TestAdministratorsLists:
             assert followed.listed == 2
 
 
+@pytest.mark.long
 class TestCredentials:
     @both_versions
     async def test_a_token_that_ended_is_renewed(self, nacos: FakeNacos, user: dict[str, str]) -> None:
