@@ -110,8 +110,8 @@ class MetricReader:
         counts, targets = [], self._memory.targets
         for pod in pods if self._window else ():
             point = self._points.get(pod.name)
-            if point is not None and point.samples is not None and point.samples > 0:
-                counts += [point.samples] * (in_service[pod.uid] <= point.at - self._window)
+            if point is not None and point.count is not None and point.count > 0:
+                counts += [point.count] * (in_service[pod.uid] <= point.at - self._window)
         self._fill(median_low(counts) if counts else None)
         if targets or self._query.targets:
             known = [pod for pod in chain(pods, idle) if pod.name in self._points]
@@ -152,7 +152,7 @@ class MetricReader:
             reason = "its last sample is from before it came into service"
         elif not reason and self._warms and at - window < since:
             reason = "warming up: the window of its last sample began before it came into service"
-        elif not reason and point is not None and point.samples in {0, 1}:
+        elif not reason and point is not None and point.count in {0, 1}:
             reason = "its window holds fewer than two samples, which give no rate"
         if reason or lack:
             at = 0.0 if before is None else before.at
@@ -194,7 +194,7 @@ class MetricReader:
         after that; a process knows of none before its start. What has not come yet may be the begin of one: the
         shortest window lacks as much of the load.
         """
-        count, value, source = point.samples, point.value, self._query
+        count, value, source = point.count, point.value, self._query
         if count is None or (count > 1 and count >= self._full):
             return value
         if count != UNCOUNTED:
@@ -234,12 +234,12 @@ class MetricReader:
         whole = [count for uid, count in held.items() if in_service[uid] <= point.at - source.window]
         median = median_low(whole) if whole else None
         if held:
-            point = point._replace(samples=min(held.values()))
-        elif point.samples is not None and point.samples > 0:
-            median = point.samples
+            point = replace(point, count=min(held.values()))
+        elif point.count is not None and point.count > 0:
+            median = point.count
         self._fill(median)
         memory, gap_at = replace(memory, medians=self.medians), self._gap_at(before.last.get(key), point.at)
-        if point.samples == UNCOUNTED:
+        if point.count == UNCOUNTED:
             memory = replace(memory, last={key: LastSample(point.at, point.value, gap_at)})
         bound = self._bound(point, gap_at)
         return Total(point.value, bound, point.at, sum(lost.values()), reads_all), memory

@@ -17,7 +17,7 @@ _LIMIT, _LIMIT_DIGITS = (1 << 63) - 1, 19
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BY_EXPONENT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
-_USUAL, _USUAL_LENGTH = (("n", 1), ("Ki", NANO << 10)), 17  # metrics-server's, of 50,000 pods: 0.3 µs instead of 2
+_USUAL, _USUAL_LENGTH = (("n", 1), ("Ki", NANO << 10)), 17  # metrics-server's, of 50,000 pods: a fifth of the time
 _QUANTITY = re.compile(
     r"(?P<sign>[+-]?)(?P<number>[0-9]+(?:\.[0-9]*)?|\.[0-9]+)"
     r"(?P<suffix>Ki|Mi|Gi|Ti|Pi|Ei|[numkMGTPE]|[eE][+-]?[0-9]{1,3})?",

@@ -1,7 +1,6 @@
 """Usage from metrics.k8s.io: polls PodMetrics of each namespace that needs them, and keeps the last samples."""
 
 import asyncio
-import functools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
@@ -13,7 +12,7 @@ from adapter.kube.api import POD_METRICS
 from adapter.kube.session import Session
 from adapter.load.quantity import QuantityError, parse_nano
 from adapter.load.samples import PodUsage, ResourceSamples
-from adapter.runtime.decoding import Decoder, shared
+from adapter.runtime.decoding import Decoder, remembered, shared
 from adapter.runtime.http import AT_ONCE, MIB
 from adapter.runtime.source_errors import WrongAnswer
 from adapter.settings import ResourceMetricsSettings
@@ -82,7 +81,7 @@ def _nano(quantity: str | float) -> int | None:
         return None
 
 
-@functools.lru_cache(4096)  # in whole milliseconds, the windows of 50,000 pods are some hundreds
+@remembered  # in whole milliseconds, the windows of 50,000 pods are some hundreds
 def parse_go_duration(duration: str) -> float:
     """Seconds of a duration as Go writes it (`15s`, `1m0.5s`); 0 for another text."""
     parts = _DURATION.findall(duration[:64])  # quadratic for a long text that is no duration
@@ -141,5 +140,5 @@ class ResourceMetrics:
         ahead.begin(self._session.now())
         for name, usage in pods.items():
             if usage.at > ahead.answered:
-                pods[name] = usage._replace(at=ahead.clamped(name, usage.at))
+                usage.at = ahead.clamped(name, usage.at)
         return pods

@@ -35,6 +35,7 @@ DRAINS_APART, EVERY_SECONDS, SETTLED_SECONDS = 180, 120, 60  # EVERY: between tw
 BUSY_SECONDS = 10.0  # by which what two watches show, or two writes, may be apart on a busy machine
 LATE_SECONDS = 50.0 + BUSY_SECONDS  # how old what is said may be: samples of 30 s, polls of 5 s, an HPA's sync of 15 s
 STALE_SECONDS = 600.0  # what is later is untrue on whatever machine; and how long a change is not repeated
+MOMENT_SECONDS = 2.0  # between two changes of a count of which the former's author may not be known
 STANDS_SECONDS = 60.0  # how long what people are notified of has stood
 LIMIT = 16  # Events about scalings of a policy are 20 in an hour, and some were before the walk
 AUTHORS = {"kube-controller-manager": "the HPA", "kubectl": "hand (kubectl)"}
@@ -52,6 +53,7 @@ class Journal:
         # why they do not act; and by condition and service since and until when something was wrong.
         self.counts, self.statuses, self.events, self.messages = (defaultdict[str, list[Any]](list) for _ in range(4))
         self.inactive: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        self.drained: defaultdict[str, list[float]] = defaultdict(list)
         self.troubles: defaultdict[tuple[str, str], list[list[float]]] = defaultdict(list)
 
     def turn(self, kind: str, service: str, *, trouble: bool) -> None:
@@ -139,7 +141,7 @@ class Walk:
             self.client.patch(f"/api/v1/nodes/node-{number}", {"spec": {"unschedulable": number == node}})
         for pod in self.client.list(self.workloads.pods_path, fields=f"spec.nodeName=node-{node}"):
             self.client.delete(f"{self.workloads.pods_path}/{pod['metadata']['name']}")
-            self.journal.inactive[pod["metadata"]["labels"]["app"]]["no pod serves"] = time.time()
+            self.journal.drained[pod["metadata"]["labels"]["app"]].append(time.time())
         self.done["drain"] += 1
 
 
@@ -148,11 +150,13 @@ def faults(journal: Journal) -> Iterator[tuple[float, str]]:
     for name, counts in journal.counts.items():
         yield from wrong_scalings(journal, name)
         for kind, event in ((LOST, "dataLost"), (MAXIMUM, "atMaximum")):
-            told = [at for at, what, _ in journal.messages[name] if what == event]
+            messages = journal.messages[name]
+            told = [at for at, what, _ in messages if what == event]
             for before, (begin, end) in itertools.pairwise([[0.0, 0.0], *journal.troubles[kind, name]]):
-                if begin < before[1] + STANDS_SECONDS + LATE_SECONDS:
-                    continue  # it may not have been over for long enough to be told of as over
                 since = begin + STANDS_SECONDS
+                over = [at for at, what, _ in messages if TOLD.get(what) == (kind, False) and at > before[1]]
+                if begin < before[1] + STANDS_SECONDS + LATE_SECONDS and min(over, default=math.inf) > since:
+                    continue  # it may not have been over for long enough to be told of as over
                 due = max([since, *(at + STALE_SECONDS for at in told if at < since)])
                 if min(end, time.time()) > due + LATE_SECONDS:
                     late = min((at for at in told if at >= since), default=math.inf) - due
@@ -182,7 +186,9 @@ def wrong_scalings(journal: Journal, name: str) -> Iterator[tuple[float, str]]:
             yield math.inf, f"{name}: no such step in {[count for _, count, _ in counts[place:]]}: {note}"
             continue
         managers = {AUTHORS.get(manager, manager) for _, _, manager in counts[place + 1 : end + 1]}
-        is_right = author in managers or (author == "another client" and managers != {"the HPA"})
+        next_at = counts[end + 1][0] if counts[end + 1 :] else math.inf
+        is_unnamed = len(managers) > 1 or (managers != {"the HPA"} and next_at < counts[end][0] + MOMENT_SECONDS)
+        is_right = author in managers or (author == "another client" and is_unnamed)
         yield at - counts[end][0] if is_right else math.inf, f"{name}: by {sorted(managers)}: {note}"
         place = end
     if len(events) < LIMIT and counts[place][1] != counts[-1][1]:
@@ -213,7 +219,10 @@ def said_of(journal: Journal, name: str) -> Iterator[tuple[float, str, bool, str
 
 def lateness(journal: Journal, name: str, at: float, kind: str, *, trouble: bool, text: str) -> float:
     """For how many seconds a sentence was not so any more; infinite if it never was."""
-    if kind in {"Ready", LOST} and (quoted := [until for why, until in journal.inactive[name].items() if why in text]):
+    if kind in {"Ready", LOST} and "no pod serves" in text:
+        known = (at - drain for drain in journal.drained[name] if drain < at + BUSY_SECONDS)
+        return max(0.0, min(known, default=math.inf))
+    if kind == "Ready" and (quoted := [until for why, until in journal.inactive[name].items() if why in text]):
         return max(0.0, at - max(quoted))
     times = [each for each in journal.troubles[LOST if kind == "Ready" else kind, name] if each[0] <= at]
     if trouble:

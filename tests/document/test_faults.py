@@ -89,4 +89,4 @@ def test_total_written_by_hand_may_be_0_and_counts_as_often_as_its_rarest_series
     data["samples"]["queue"] |= {"total": 0, "counts": {"web-0": 4, "web-1": 1}}
     total = reader.read_data(data).inputs.samples.queries["queue"].total
     assert total is not None
-    assert (total.value, total.samples) == (0, 1)
+    assert (total.value, total.count) == (0, 1)

@@ -130,6 +130,7 @@ def test_samples_of_other_pods_are_left_out_and_still_known_to_exist() -> None:
     )
     samples = read_again(case).inputs.samples.queries["queue"]
     assert (set(samples.pods), samples.by_pod) == ({"web-0"}, True)
+    assert '"web-0":{"at":' in written(case, ANYTHING), "people change documents: each value has its name"
 
 
 def test_registrations_keep_no_metadata_but_the_name_of_their_pod() -> None:

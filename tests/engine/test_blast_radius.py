@@ -110,7 +110,8 @@ async def test_a_broken_input_changes_only_its_policies_until_it_is_mended() -> 
     async with contextlib.AsyncExitStack() as stack:
         stands = {name: await stack.enter_async_context(accompanied()) for name in INPUTS}
         found = await asyncio.gather(*map(break_and_mend, stands, stands.values()), return_exceptions=True)
-    assert {name: error for name, error in zip(INPUTS, found, strict=True) if error} == {}
+    if errors := {name: error for name, error in zip(INPUTS, found, strict=True) if error is not None}:
+        raise BaseExceptionGroup(", ".join(errors), list(errors.values()))
 
 
 async def break_and_mend(name: str, stand: Stand) -> None:

@@ -111,7 +111,7 @@ class TestSamples:
         world = Source(fake.settings(), queries=[named("rps", ratio, interval_seconds=0.01)])
         async with world.running():
             await world.change(len(held))
-            assert world.of(SHOP).pods["a"].samples == count
+            assert world.of(SHOP).pods["a"].count == count
 
 
 class TestSharing:

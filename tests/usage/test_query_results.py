@@ -308,21 +308,21 @@ class TestCounts:
         asked = question(text)
         times = [time_of(number, NOW, **POD_A) for number in range(len(asked.inputs.selectors))]
         found = of(asked, [row(1, **POD_A)], *times, *(count_of(n, held, **labels) for n, held, labels in counts))
-        assert found.pods["a"].samples == count
+        assert found.pods["a"].count == count
 
     def test_a_total_has_the_fewest_and_each_pods(self) -> None:
         inputs = [f(0, n, **pod) for f in (time_of, count_of) for n, pod in ((4, POD_A), (3, POD_B))]
         inputs += [count_of(0, 1, namespace="other", pod="a")]
         found = of(question(f"{TOTAL} by (namespace)", by_pod=False), [row(7, **SHOP)], *inputs)  # type: ignore[arg-type]
         assert found.total is not None
-        assert (found.total.samples, found.counts) == (3, {"a": 4, "b": 3})
+        assert (found.total.count, found.counts) == (3, {"a": 4, "b": 3})
 
     def test_a_total_whose_windows_never_agreed_says_no_numbers(self) -> None:
         ratio = question("sum(rate(x[1m])) / sum(rate(y[1m]))", by_pod=False)
         times = [time_of(n, NOW, **POD_A) for n in range(2)]
         found = of(ratio, [row(1)], *times, count_of(0, 4, **POD_A), count_of(1, 2, **POD_A))
         assert found.total is not None
-        assert (found.total.samples, found.counts) == (UNCOUNTED, {})
+        assert (found.total.count, found.counts) == (UNCOUNTED, {})
 
     @pytest.mark.parametrize(
         ("query", "by_pod"),

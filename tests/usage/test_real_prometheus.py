@@ -192,7 +192,7 @@ FULL = 12
 
 
 def counts(samples: QuerySamples) -> dict[str, int | None]:
-    return {pod: point.samples for pod, point in samples.pods.items()}
+    return {pod: point.count for pod, point in samples.pods.items()}
 
 
 def is_full(samples: QuerySamples) -> bool:
@@ -201,7 +201,7 @@ def is_full(samples: QuerySamples) -> bool:
 
 def bound(point: Point) -> float:
     """The most that the load may have been; infinite where so few samples say nothing."""
-    held = point.samples or 0
+    held = point.count or 0
     return point.value if held >= FULL else point.value * FULL / (held - 1) if held > 1 else math.inf
 
 
