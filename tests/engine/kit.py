@@ -136,7 +136,7 @@ async def until(holds: Callable[[], Any], seconds: float, otherwise: Callable[[]
     while not await holds():
         if time.monotonic() > deadline:
             raise AssertionError(f"after {seconds:g} s: {await otherwise()}")
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.25)
 
 
 @contextlib.asynccontextmanager
