@@ -65,7 +65,7 @@ test-versions: $(STAMP)  ## What depends on Kubernetes, on the control plane of 
 test-unit: export EFFECTIVE_LOAD_EXAMPLES ?= 100
 test-unit: export EFFECTIVE_LOAD_DOCUMENTS ?= 1000
 test-unit: $(STAMP)  ## The tests that need no server, with a third of the random examples
-	$(BIN)/python -m pytest -m "not integration and not e2e" $(APART) --ignore=tests/e2e --numprocesses=$(WORKERS) --dist=loadgroup --no-loadscope-reorder --durations=20 --durations-min=2 $(PYTEST_ARGS)
+	$(BIN)/python $(PYTEST) -m "not integration and not e2e" --ignore=tests/e2e --durations-min=2 $(PYTEST_ARGS)
 
 PYTHONS ?= 3.11 3.12 3.13
 test-pythons:  ## The tests that need no server, with each version of PYTHONS; those that are not installed are named

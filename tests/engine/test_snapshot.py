@@ -22,8 +22,8 @@ async def test_named_query_is_published_before_its_first_result_and_removed_with
 
 async def test_policy_that_is_created_later_is_published_before_its_evaluation(monkeypatch: pytest.MonkeyPatch) -> None:
     async with standing() as stand, running(stand):
-        snapshots = stand.engine.snapshots
-        await eventually(lambda: snapshots.current.synced)
+        snapshots, path = stand.engine.snapshots, "GET /apis/effective-load.io/v1alpha1/watermarkpolicies"
+        await eventually(lambda: snapshots.current.synced and stand.cluster.asked.count(path) > 1)  # a list and a watch
         monkeypatch.setattr(stand.engine.queue, "_next", lambda: None)  # no policy is evaluated
         stand.add(WEB)
         await eventually(lambda: snapshots.current.policies)
