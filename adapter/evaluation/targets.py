@@ -117,6 +117,7 @@ class Targets:
             _log.info("target_kind_changed", kind=kind.key.kind, because=what)
             kind.fault = "" if served else f"the API server serves no {resource.name} any more"
             kind.resource, kind.watches = None, {}
+            self._resources.known.clear()  # else it is looked up in what named it while it was there
             self._on_kind(kind.key)
             if self._session.monotonic() - began >= REDISCOVERY_SECONDS:
                 backoff.reset()

@@ -53,8 +53,9 @@ class RestMapper:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        documents: TTLCache[str, bytes | None] = TTLCache(_MOST_DOCUMENTS, LISTING_SECONDS, session.monotonic)
-        self._documents = SingleFlight(documents)
+        self.known: TTLCache[str, bytes | None] = TTLCache(_MOST_DOCUMENTS, LISTING_SECONDS, session.monotonic)
+        """The documents; empty it once one of them has proved wrong."""
+        self._documents = SingleFlight(self.known)
 
     async def scalable(self, api_version: str, kind: str) -> RestMapping:
         """As `find`; raises UnknownKind too where the kind has no scale subresource."""

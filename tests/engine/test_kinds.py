@@ -49,6 +49,16 @@ async def test_a_kind_without_policies_is_dropped_with_its_watch_and_its_series(
     assert [one for one in stand.cluster.asked if "example.com" in one] == []
 
 
+async def test_a_kind_that_is_gone_is_never_said_to_be_about_to_be_listed() -> None:
+    async with standing(THING) as stand, running(stand):
+        await stand.until_answered()
+        stand.cluster.break_watches(stand.cluster.gone, "widgets")
+        await stand.until_refused(["thing"], "serves no")
+        while "any more" in (said := await stand.answer(THING)):  # noqa: ASYNC110  every answer counts
+            await asyncio.sleep(0)
+        assert "serves no" in said
+
+
 async def test_a_kind_that_discovery_names_though_it_is_gone_is_asked_for_ever_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -57,7 +67,7 @@ async def test_a_kind_that_discovery_names_though_it_is_gone_is_asked_for_ever_l
     async with standing(THING) as stand, running(stand):
         await stand.until_answered()
         bounds.clear()
-        stand.cluster.break_watches(stand.cluster.gone, "widgets")
+        stand.cluster.break_watches(stand.cluster.withdrawn, "widgets")
         await eventually(lambda: len(bounds) >= 4)
     assert bounds[:4] == [0.5, 1, 2, 4]
 

@@ -25,6 +25,7 @@ from adapter.policy import status_memory
 from lab.chaos.proxies import TcpProxy
 from tests.registries.kit import TYPES, Pods
 from tests.registries.worlds import (
+    ALL,
     LACKS,
     OPTIONAL,
     WORLDS,
@@ -40,7 +41,6 @@ from tests.waiting import eventually
 # The first run builds Spring's Eureka.
 pytestmark = [pytest.mark.integration, pytest.mark.builds("consul", "polaris"), pytest.mark.timeout(600)]
 
-ALL = (0, 1, 2, 3)
 CHANGES = 12
 
 
@@ -115,10 +115,7 @@ def test_what_registries_cannot_do_is_said_with_the_reason() -> None:
 
 @worlds()
 async def test_a_pod_that_is_pulled_out_is_out_until_it_is_put_back(world: World) -> None:
-    await world.register(*ALL)
-    async with world.following() as followed:
-        await world.heard(followed)
-        assert followed.everyone_serves()
+    async with world.serving() as followed:
         for means in world.means:
             await world.change(1, **means)
             await followed.until_out("web-1")
@@ -128,10 +125,7 @@ async def test_a_pod_that_is_pulled_out_is_out_until_it_is_put_back(world: World
 
 @worlds("deregister")
 async def test_a_pod_that_is_absent_is_out_once_that_is_confirmed_and_until_it_is_back(world: World) -> None:
-    await world.register(*ALL)
-    async with world.following() as followed:
-        await world.heard(followed)
-        assert followed.everyone_serves()
+    async with world.serving() as followed:
         for means in world.hides:
             await world.change(3, **means)
             await followed.until_listed(3)
@@ -148,10 +142,7 @@ async def test_a_pod_that_is_absent_is_out_once_that_is_confirmed_and_until_it_i
 
 @worlds("deregister")
 async def test_the_end_of_all_instances_that_are_followed_takes_no_pod_out(world: World) -> None:
-    await world.register(*ALL)
-    async with world.following() as followed:
-        await world.heard(followed)
-        assert followed.everyone_serves()
+    async with world.serving() as followed:
         await world.deregister(*ALL)
         await world.until_gone(followed)
         assert followed.aged(600) == set()
@@ -173,9 +164,7 @@ async def test_a_service_that_nobody_knows_takes_no_pod_out_and_is_heard_once_it
 
 @worlds()
 async def test_what_was_out_in_an_outage_stays_so_for_half_an_hour_and_is_doubt_then(world: World) -> None:
-    await world.register(*ALL)
-    async with world.following() as followed:
-        await world.heard(followed)
+    async with world.serving() as followed:
         await world.change(1, **world.means[0])
         await followed.until_out("web-1")
         absent = ["web-3"] if world.can("deregister") else []
@@ -200,10 +189,7 @@ async def test_what_was_out_in_an_outage_stays_so_for_half_an_hour_and_is_doubt_
 
 @worlds("restart")
 async def test_after_a_restart_pull_outs_and_confirmed_absence_count_as_before(world: World) -> None:
-    await world.register(*ALL)
-    async with world.following() as followed:
-        await world.heard(followed)
-        assert followed.everyone_serves()
+    async with world.serving() as followed:
         world.kill()
         await followed.until(lambda: followed.error)
         assert followed.listed == 4
@@ -223,9 +209,7 @@ async def test_after_a_restart_pull_outs_and_confirmed_absence_count_as_before(w
 
 @worlds()
 async def test_a_frozen_server_is_an_error_that_changes_nothing_and_pull_outs_are_heard_after_it(world: World) -> None:
-    await world.register(*ALL)
-    async with world.following(timeout_seconds=1) as followed:
-        await world.heard(followed)
+    async with world.serving(timeout_seconds=1) as followed:
         with followed.pods.nothing_changes():
             with world.frozen():
                 await followed.until_error("answer within")
@@ -399,11 +383,8 @@ async def test_a_server_of_the_named_authority_is_believed_and_of_another_one_no
 
 @worlds()
 async def test_the_delay_of_a_change(world: World, record_property: Callable[[str, object], None]) -> None:
-    await world.register(*ALL)
     delays = []
-    async with world.following() as followed:
-        await world.heard(followed)
-        assert followed.everyone_serves()
+    async with world.serving() as followed:
         for number in range(CHANGES):
             await asyncio.sleep(random.random())  # at any phase of a server's second and of the adapter's interval
             began, out = time.monotonic(), number % 2 == 0

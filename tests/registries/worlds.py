@@ -8,7 +8,7 @@ import contextlib
 import signal
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -23,6 +23,7 @@ from lab.harness.registries.zookeeper import ZooKeeper
 from tests.registries import http_kit, zookeeper_kit
 from tests.registries.kit import FollowedService, follow
 
+ALL = (0, 1, 2, 3)
 WRONG = "00000000-1111-2222-3333-444444444444"
 SEES_SERVICES, SEES_NODES = 'service_prefix "" { policy = "read" }', 'node_prefix "" { policy = "read" }'
 SEES_ALL = f"{SEES_SERVICES} {SEES_NODES}"
@@ -128,6 +129,15 @@ class World(ABC):
         """Follow the service while the block runs. `settings` are further ones of the registry."""
         servers = settings.pop("servers", self.address)
         return follow(self.kind, servers, self.service, **{**self.access(), **settings})
+
+    @contextlib.asynccontextmanager
+    async def serving(self, **settings: Any) -> AsyncIterator[FollowedService]:
+        """Follow the service, whose pods all serve, while the block runs."""
+        await self.register(*ALL)
+        async with self.following(**settings) as followed:
+            await self.heard(followed)
+            assert followed.everyone_serves()
+            yield followed
 
     def access(self) -> dict[str, Any]:
         """The settings with which a safe server lets the adapter in."""
