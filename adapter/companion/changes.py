@@ -23,7 +23,7 @@ from adapter.runtime.times import format_micro_time, parse_time
 from adapter.settings.companion import Severity, Topic
 from adapter.snapshot import PolicyView
 
-HPA, OTHER_HPA, COMPANION, OTHERS = "the HPA", "another HPA", "the companion", "another client"
+HPA, OTHER_HPA, COMPANION, UNKNOWN = "the HPA", "another HPA", "the companion", "an unknown client"
 ATTRIBUTION_SECONDS = 3.0
 """How long a scaling waits for the HPA's status to claim it."""
 REASON_SECONDS = 20.0
@@ -245,7 +245,7 @@ def _attributed(context: Context) -> tuple[ReplicaHistory, list[Scaling]]:
         patience = REASON_SECONDS if lacks_reason and len(pending) == 1 else 0.0 if scaling.by else ATTRIBUTION_SECONDS
         if now - scaling.at < patience:
             break
-        done.append(pending.pop(0)._replace(by=scaling.by or OTHERS))
+        done.append(pending.pop(0)._replace(by=scaling.by or UNKNOWN))
         desired = None
     last = done[-1] if done else history.last
     return replace(history, pending=tuple(pending), desired=desired, credited=credited, last=last), done
@@ -254,19 +254,22 @@ def _attributed(context: Context) -> tuple[ReplicaHistory, list[Scaling]]:
 def _credited(history: ReplicaHistory, context: Context) -> tuple[list[Scaling], float | None]:
     """The changes with the HPA's last scaling attributed to it, and when that was: it ends where its status says.
 
-    A change that began elsewhere were two: another client's, and the HPA's from where that one had left the count. But
-    where it began at the count before, which changed while it synced, it wrote over that change.
+    A change that began elsewhere were two: one of which nobody knows, and the HPA's from where that left the count. But
+    where it began at the count before, which changed while it synced, it wrote over that change. If the count was what
+    it asked for by then, its write changed nothing, and the field's manager is the author.
     """
     changes, last = list(history.pending or ()), context.view.bounds.last_scale if context.view.bounds else None
     step = context.hpa.last_step if context.hpa is not None else None
     for index, change in enumerate(changes if last != history.credited else ()):
         is_its = last is not None and not change.by and last >= change.at - CLOCK_SKEW_SECONDS
         if is_its and (step is None or step[1] == change.after):
+            if index == len(changes) - 1 and _named(change, context).by not in {"", HPA, OTHER_HPA}:
+                return changes, last
             begin, why = change.before if step is None or step[0] == change.after else step[0], ""
             former = changes[index - 1] if index else history.last
             if former is not None and former.before == begin and change.at - former.at < CLOCK_SKEW_SECONDS:
                 begin, why = change.before, f"it began at {begin}, the count before"
-            others = [change._replace(after=begin, by=OTHERS)] if begin != change.before else []
+            others = [change._replace(after=begin, by=UNKNOWN)] if begin != change.before else []
             changes[index : index + 1] = [*others, change._replace(before=begin, by=HPA, why=why)]
             return changes, last
     return changes, history.credited

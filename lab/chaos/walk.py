@@ -188,7 +188,7 @@ def wrong_scalings(journal: Journal, name: str) -> Iterator[tuple[float, str]]:
         managers = {AUTHORS.get(manager, manager) for _, _, manager in counts[place + 1 : end + 1]}
         next_at = counts[end + 1][0] if counts[end + 1 :] else math.inf
         is_unnamed = len(managers) > 1 or (managers != {"the HPA"} and next_at < counts[end][0] + MOMENT_SECONDS)
-        is_right = author in managers or (author == "another client" and is_unnamed)
+        is_right = author in managers or (author == "an unknown client" and is_unnamed)
         yield at - counts[end][0] if is_right else math.inf, f"{name}: by {sorted(managers)}: {note}"
         place = end
     if len(events) < LIMIT and counts[place][1] != counts[-1][1]:

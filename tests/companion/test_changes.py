@@ -89,7 +89,7 @@ OTHER = replace(TARGET, uid="another")
     [
         pytest.param([FOUR], [], id="the first look is no scaling"),
         pytest.param([FOUR, count(2, 6)], [], id="the HPA may still claim it"),
-        pytest.param([FOUR, count(2, 6), count(5, 6)], ["from 4 to 6 by another client"], id="nobody is known"),
+        pytest.param([FOUR, count(2, 6), count(5, 6)], ["from 4 to 6 by an unknown client"], id="nobody is known"),
         pytest.param([FOUR, count(2, 6, manager="kubectl")], ["from 4 to 6 by hand (kubectl)"], id="by hand"),
         pytest.param([FOUR, count(2, 6, manager="argocd")], ["from 4 to 6 by argocd"], id="by another manager"),
         pytest.param(
@@ -112,12 +112,16 @@ OTHER = replace(TARGET, uid="another")
         ),
         pytest.param(
             [count(0, 6), count(2, 4, 2, step=(2, 4), minimum=4)],
-            ["from 6 to 2 by another client", "from 2 to 4 by the HPA"], id="two changes lie between two looks",
+            ["from 6 to 2 by an unknown client", "from 2 to 4 by the HPA"], id="two changes lie between two looks",
         ),
         pytest.param(
             [FOUR, count(2, 10, manager="argocd"), count(4, 8, 4, step=(4, 8))],
             ["from 4 to 10 by argocd", "from 10 to 8 by the HPA: it began at 4, the count before"],
             id="a tool sets it while the HPA syncs, which writes over it",
+        ),
+        pytest.param(
+            [FOUR, count(2, 8, 2, step=(4, 8), manager="kubectl")], ["from 4 to 8 by hand (kubectl)"],
+            id="it was by hand while the HPA synced, which wrote the same count once more",
         ),
         pytest.param(
             [count(n, 6 if n < 2 else 3, 0, step=(5, 6), manager=CONTROLLER, neighbours=SECOND) for n in (0, 2, 6)],
@@ -154,7 +158,7 @@ def test_same_counts_by_another_author_have_no_former_cause() -> None:
 
 
 def test_new_leader_goes_on_from_the_count_of_the_status() -> None:
-    assert scalings(count(0, 6), count(5, 6), status={"current": 4}) == ["from 4 to 6 by another client"]
+    assert scalings(count(0, 6), count(5, 6), status={"current": 4}) == ["from 4 to 6 by an unknown client"]
 
 
 def test_count_is_dated_by_its_last_rise_also_by_replicas_that_do_not_lead() -> None:
@@ -226,7 +230,7 @@ def test_a_policy_gets_only_so_many_events_about_scalings_an_hour() -> None:
         found += leader.events(at(10 * n, current=n + 1)) + leader.events(at(10 * n + 4, current=n + 1))
     assert len(found) == SCALINGS_PER_HOUR
     leader.look(at(4200, current=100))
-    assert leader.events(at(4204, current=100)) == ["Normal Scaled: from 31 to 100 by another client"]
+    assert leader.events(at(4204, current=100)) == ["Normal Scaled: from 31 to 100 by an unknown client"]
 
 
 @pytest.mark.parametrize(
