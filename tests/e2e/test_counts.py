@@ -59,14 +59,14 @@ def test_policy_target_and_external_form_set_the_same_count(workloads: Workloads
 
 @pytest.mark.skipif(not binaries.HPA_TOLERANCE, reason="its HPA holds steps within 10 %")
 def test_a_step_of_one_pod_is_made_in_both_directions(workloads: Workloads, load: Load) -> None:
-    load.serve(20, queue=1960, marks=("100", "95"), tolerance="0%")
+    load.serve(100, queue=9960, marks=("100", "99"), hpa={"maximum": 200}, tolerance="0%")
     workloads.wait_condition("web", "ScalingActive")
-    load.queue("web", 2050)
-    workloads.wait_replicas("web", 21)
-    workloads.hold_replicas("web", 21)
-    load.queue("web", 1990)
-    workloads.wait_replicas("web", 20)
-    workloads.hold_replicas("web", 20)
+    load.queue("web", 10050)
+    workloads.wait_replicas("web", 101)
+    workloads.hold_replicas("web", 101)
+    load.queue("web", 9990)
+    workloads.wait_replicas("web", 100)
+    workloads.hold_replicas("web", 100)
 
 
 def test_pulled_out_pods_neither_dilute_the_load_nor_count_as_capacity(workloads: Workloads, load: Load) -> None:
