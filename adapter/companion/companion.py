@@ -135,10 +135,11 @@ class Companion:
     async def _act(self) -> None:
         self.metrics.companion_leader.set(1)
         try:
-            # What this process has observed and tried stands beside the status, which is read.
+            # What this process has observed and tried stands beside the status, which is read. Events wait on: nobody
+            # else knows of those that the API server did not take before the lease was lost.
             for key, record in self._records.items():
-                history = unattributed(record.state.of(ReplicaHistory))
-                self._records[key] = _Record(record.state.having(history, Told(), WrittenStatus()))
+                history, told = unattributed(record.state.of(ReplicaHistory)), Told(events=record.state.of(Told).events)
+                self._records[key] = _Record(record.state.having(history, told, WrittenStatus()))
             # Before the first look: without it the condition of an HPA would change with each leader. An upgrade of the
             # API server shows in the next term, or by an HPA that sets a tolerance.
             self._has_tolerance = await has_tolerance(self.session)

@@ -13,14 +13,16 @@ from adapter.companion import companion as module
 from adapter.companion.companion import Companion
 from adapter.companion.state import Context, Write
 from adapter.companion.status import status_of
+from adapter.kube.api import EVENTS
 from adapter.kube.leader_election import LeaderElector
 from adapter.kube.session import Session
+from adapter.load.spec import Mode
 from adapter.policy.hpa import Hpa
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionSettings
 from adapter.snapshot import Key, Snapshot, SnapshotStore
 from adapter.telemetry.metrics import Metrics
-from tests.companion.kit import context, hpa
+from tests.companion.kit import RULE, context, hpa
 from tests.kube.fake import FENCED_OFF, Answer, FakeApi, status, text
 from tests.waiting import eventually
 
@@ -252,28 +254,52 @@ async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_writte
     assert set(read) == {"metadata.name=p000"}
 
 
-async def test_a_new_term_goes_on_from_the_status_that_another_leader_wrote(make: Make) -> None:
-    lost, seen = asyncio.Event(), list[Any]()
+class Terms(Leading):
+    """A lease that is lost once, and held again."""
 
-    class Terms(Leading):
-        async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
-            term = asyncio.ensure_future(work())
-            await lost.wait()
-            term.cancel()
-            await asyncio.gather(term, return_exceptions=True)
-            await work()
+    def __init__(self) -> None:
+        self.lost = asyncio.Event()
+
+    async def lead(self, work: Callable[[], Awaitable[None]]) -> None:
+        term = asyncio.ensure_future(work())
+        await self.lost.wait()
+        term.cancel()
+        await asyncio.gather(term, return_exceptions=True)
+        await work()
+
+
+async def test_an_event_that_was_refused_until_the_lease_was_lost_is_written_in_the_next_term(make: Make) -> None:
+    case, terms, tried = make(0, status_interval_seconds=0.5), Terms(), list[str]()
+
+    async def take(request: web.Request) -> web.StreamResponse:
+        tried.append((await request.json())["metadata"]["name"])
+        return web.json_response({}, status=201 if terms.lost.is_set() else 500)
+
+    case.companion.lease = cast("LeaderElector", terms)
+    case.api.answers[EVENTS.collection("shop")] = take
+    observing = context(rule=replace(RULE, mode=Mode.OBSERVE)).view
+    case.picture.swap(Snapshot(policies={Key("shop", "p000"): observing}, synced=True))
+    await case.until(lambda: bool(tried))
+    refused = len(tried)
+    terms.lost.set()
+    await case.until(lambda: len(tried) > refused)
+    assert len(set(tried)) == 1
+
+
+async def test_a_new_term_goes_on_from_the_status_that_another_leader_wrote(make: Make) -> None:
+    terms, seen = Terms(), list[Any]()
 
     def plan(context: Context) -> Iterator[Write]:
         seen.append(context.written.status.get("decision"))
         yield from ()
 
     case = make(1, steady=plan)
-    case.companion.lease = cast("LeaderElector", Terms())
+    case.companion.lease = cast("LeaderElector", terms)
     for leader in ("first", "another"):
         written = f'{{"metadata": {{"name": "p000"}}, "status": {{"decision": "{leader}"}}}}'
         case.api.answers[POLICIES] = text(f'{{"items": [{written}]}}')
         await case.until(lambda: bool(seen) and seen[-1] == leader)  # noqa: B023  awaited at once
-        lost.set()
+        terms.lost.set()
 
 
 async def test_a_policy_that_is_not_assessed_yet_gets_no_status(make: Make) -> None:
