@@ -208,8 +208,8 @@ def observe_count(history: ReplicaHistory, view: PolicyView, now: float) -> Repl
 
 
 def unattributed(history: ReplicaHistory) -> ReplicaHistory:
-    """What this process observed, for a new term as leader; others may have led in between."""
-    return replace(history, pending=None, desired=None, credited=None, last=None)
+    """What this process observed and told, for a new term as leader; others may have led in between."""
+    return replace(history, pending=None, desired=None, credited=None)
 
 
 def is_new(history: ReplicaHistory, replicas: int) -> bool:
@@ -229,8 +229,10 @@ def _attributed(context: Context) -> tuple[ReplicaHistory, list[Scaling]]:
     if view.scale is None or view.target is None or history.target != view.target.uid:
         return history, []
     if history.pending is None:  # from the count in the status, as another leader wrote it
-        replicas = view.scale.replicas
+        replicas, last = view.scale.replicas, history.last
         left = context.written.status.get("current", replicas)
+        if last is not None and last.at > (context.written.at or 0.0):  # told in a former term, which wrote no status
+            left = last.after
         history = replace(history, pending=(Scaling(now, left, replicas),) if left != replicas else ())
     pending, credited = _credited(history, context)
     if not pending:

@@ -161,6 +161,16 @@ def test_new_leader_goes_on_from_the_count_of_the_status() -> None:
     assert scalings(count(0, 6), count(5, 6), status={"current": 4}) == ["from 4 to 6 by an unknown client"]
 
 
+def test_a_step_that_was_told_is_not_told_again_in_a_next_term_that_finds_an_older_status() -> None:
+    leader = Leader({"current": 4}, at=NOW - 20)
+    assert leader.events(FOUR) == []
+    assert leader.events(count(2, 6, manager="kubectl")) == ["Normal Scaled: from 4 to 6 by hand (kubectl)"]
+    older, known = as_written({"current": 4}, NOW - 20), new_term(leader.state.of(ReplicaHistory))
+    leader.state = leader.state.having(known, Told(), replace(older, at=NOW - 20))
+    assert leader.events(count(9, 6, manager="kubectl")) == []
+    assert leader.events(count(12, 7, manager="kubectl")) == ["Normal Scaled: from 6 to 7 by hand (kubectl)"]
+
+
 def test_count_is_dated_by_its_last_rise_also_by_replicas_that_do_not_lead() -> None:
     def view(replicas: int, uid: str = "target") -> PolicyView:
         return PolicyView(policy=RULE, target=replace(TARGET, uid=uid), scale=scale(replicas))
