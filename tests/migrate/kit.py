@@ -1,7 +1,10 @@
 """Originals, and how tests migrate them."""
 
 import copy
+import functools
 import json
+import operator
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +16,27 @@ from adapter.commands.migrate.write import Migration, Pair, as_yaml, migrate
 
 Object = dict[str, Any]
 
-CASES = Path(__file__).parent / "cases"
-EXAMPLES = Path(__file__).parents[2] / "manifests" / "examples" / "migrate"
-TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parents[1] / "manifests" / "examples" / "migrate"
+BEGINNINGS = yaml.safe_load((HERE / "kit.yaml").read_text())
+ORIGINALS: list[list[Object]] = [
+    one for one in yaml.safe_load((HERE / "originals.yaml").read_text()).values() if isinstance(one, list)
+]
+"""Lists of objects that are migrated together, with the rules of a ConfigMap as data."""
+
+
+def made(what: str, **spec: Any) -> Object:
+    """An object of kit.yaml with these fields in its spec."""
+    one: Object = copy.deepcopy(BEGINNINGS[what])
+    return one | {"spec": one["spec"] | spec}
+
+
+wpa, policy = functools.partial(made, "wpa"), functools.partial(made, "policy")
 
 
 def hpa(*metrics: Object, name: str = "web", **spec: Any) -> Object:
     """An HPA of Deployment web."""
-    return {
-        "apiVersion": "autoscaling/v2",
-        "kind": "HorizontalPodAutoscaler",
-        "metadata": {"name": name, "namespace": "shop"},
-        "spec": {
-            "scaleTargetRef": TARGET,
-            "minReplicas": 2,
-            "maxReplicas": 20,
-            "metrics": list(metrics or (resource(),)),
-            **spec,
-        },
-    }
+    return changed(made("hpa", **{"metrics": [*metrics] or [resource()], **spec}), "metadata", "name", to=name)
 
 
 def resource(name: str = "cpu", **target: Any) -> Object:
@@ -41,26 +46,16 @@ def resource(name: str = "cpu", **target: Any) -> Object:
     return {"type": "Resource", "resource": {"name": name, "target": {"type": kind, **target}}}
 
 
-def pods_metric(name: str, average: str = "10") -> Object:
-    """A Pods metric of an HPA."""
+def served(kind: str, name: str, average: str = "10", **selector: Any) -> Object:
+    """A Pods or External metric of an HPA."""
     target = {"type": "AverageValue", "averageValue": average}
-    return {"type": "Pods", "pods": {"metric": {"name": name}, "target": target}}
+    metric = {"name": name, **({"selector": {"matchLabels": selector}} if selector else {})}
+    return {"type": kind, kind.lower(): {"metric": metric, "target": target}}
 
 
 def scaled(*triggers: Object, **spec: Any) -> Object:
     """A ScaledObject of Deployment web."""
-    return {
-        "apiVersion": "keda.sh/v1alpha1",
-        "kind": "ScaledObject",
-        "metadata": {"name": "web", "namespace": "shop"},
-        "spec": {
-            "scaleTargetRef": {"name": "web"},
-            "minReplicaCount": 2,
-            "maxReplicaCount": 20,
-            "triggers": list(triggers or (prometheus(),)),
-            **spec,
-        },
-    }
+    return made("scaled", **{"triggers": [*triggers] or [prometheus()], **spec})
 
 
 def prometheus(query: str = "sum(rate(requests_total[2m]))", threshold: str = "10", **metadata: Any) -> Object:
@@ -69,52 +64,35 @@ def prometheus(query: str = "sum(rate(requests_total[2m]))", threshold: str = "1
     return {"type": "prometheus", "metadata": given}
 
 
-def wpa(**spec: Any) -> Object:
-    """A WatermarkPodAutoscaler of Deployment web, on cpu from 400m to 800m."""
-    marks = {"name": "cpu", "metricSelector": {}, "highWatermark": "800m", "lowWatermark": "400m"}
-    return {
-        "apiVersion": "datadoghq.com/v1alpha1",
-        "kind": "WatermarkPodAutoscaler",
-        "metadata": {"name": "web", "namespace": "shop"},
-        "spec": {
-            "scaleTargetRef": TARGET,
-            "minReplicas": 2,
-            "maxReplicas": 20,
-            "algorithm": "average",
-            "tolerance": "10m",
-            "metrics": [{"type": "Resource", "resource": marks}],
-            **spec,
-        },
-    }
-
-
-def policy(**spec: Any) -> Object:
-    """A WatermarkPolicy."""
-    cpu = {"name": "cpu", "resource": {"name": "cpu"}, "highWatermark": "1200m", "lowWatermark": "400m"}
-    return {
-        "apiVersion": "effective-load.io/v1alpha1",
-        "kind": "WatermarkPolicy",
-        "metadata": {"name": "web", "namespace": "shop"},
-        "spec": {"metrics": [cpu], **spec},
-    }
+def cron(start: str, end: str, replicas: str, zone: str = "UTC") -> Object:
+    """A cron trigger."""
+    return {"type": "cron", "metadata": {"timezone": zone, "start": start, "end": end, "desiredReplicas": replicas}}
 
 
 def rule(series: str = 'requests_total{namespace!="",pod!=""}', query: str = "", **name: str) -> Object:
     """A rule of prometheus-adapter."""
-    overrides = {"namespace": {"resource": "namespace"}, "pod": {"resource": "pod"}}
+    named = {key.rstrip("_"): text for key, text in name.items()}  # as_, for `as` is a word of Python
     template = query or "sum(rate(<<.Series>>{<<.LabelMatchers>>}[2m])) by (<<.GroupBy>>)"
-    return {"seriesQuery": series, "resources": {"overrides": overrides}, "name": name, "metricsQuery": template}
+    return copy.deepcopy(BEGINNINGS["rule"]) | {"seriesQuery": series, "name": named, "metricsQuery": template}
 
 
 def rules(*custom: Object, external: tuple[Object, ...] = ()) -> Object:
     """The ConfigMap of prometheus-adapter."""
     text = yaml.safe_dump({"rules": list(custom), "externalRules": list(external)})
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "adapter"},
-        "data": {"config.yaml": text},
-    }
+    return BEGINNINGS["rules"] | {"data": {"config.yaml": text}}
+
+
+def with_texts(objects: Sequence[Object]) -> list[Object]:
+    """ORIGINALS as a cluster has them: the rules of a ConfigMap are a text."""
+    copied = copy.deepcopy(list(objects))
+    for one in copied:
+        one.get("data", {}).update({key: yaml.safe_dump(rules) for key, rules in one.get("data", {}).items()})
+    return copied
+
+
+def by_rules(name: str, *custom: Object) -> tuple[Object, Object]:
+    """These rules, and an HPA with a Pods metric of this name."""
+    return rules(*custom), hpa(served("Pods", name))
 
 
 def migrated_text(text: str, **options: Any) -> Migration:
@@ -139,15 +117,13 @@ def pair(*objects: Object, **options: Any) -> Pair:
 
 def spec(*objects: Object, **options: Any) -> Object:
     """The spec of the only policy of these objects."""
-    found: Object = pair(*objects, **options).objects[0]["spec"]
-    return found
+    return dict(pair(*objects, **options).objects[0]["spec"])
 
 
 def query(*objects: Object) -> str:
     """The PromQL of the only metric."""
     [metric] = spec(*objects)["metrics"]
-    text: str = metric["query"]["promQL"]
-    return text
+    return str(metric["query"]["promQL"])
 
 
 def notes(kind: NoteKind | None, *objects: Object, **options: Any) -> str:
@@ -164,7 +140,7 @@ def refusal(*objects: Object) -> str:
 
 def case(name: str) -> Migration:
     """The migration of a published file."""
-    return migrated_text((CASES / f"{name}.yaml").read_text())
+    return migrated_text((HERE / "cases" / f"{name}.yaml").read_text())
 
 
 def everything(migration: Migration) -> str:
@@ -173,10 +149,11 @@ def everything(migration: Migration) -> str:
 
 
 def changed(data: Object, *path: str | int, to: Any) -> Object:
-    """A copy with another value at the path."""
+    """A copy with another value at the path, or with none (`to` is None)."""
     copied = copy.deepcopy(data)
-    inner: Any = copied
-    for step in path[:-1]:
-        inner = inner[step]
-    inner[path[-1]] = to
+    inner: Any = functools.reduce(operator.getitem, path[:-1], copied)
+    if to is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = to
     return copied

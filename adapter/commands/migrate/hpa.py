@@ -53,7 +53,7 @@ def read(root: Fields, rules: Sequence[AdapterRules]) -> Draft:
             draft.goals.append(resource_goal(source, draft, name, source.text("container")))
         else:
             sentence = "a policy reads only cpu and memory from metrics.k8s.io; it is left out"
-            source.note(NoteKind.LOST, "name", sentence)
+            source.note(NoteKind.LOST, "", sentence, name)
             source.get("target")
             draft.reasons.append(f"{name}: {sentence}")
     if kinds & {"Pods", "Object"}:

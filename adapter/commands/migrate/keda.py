@@ -41,7 +41,8 @@ def read(root: Fields) -> Draft:
         sentence = "set it to false before you delete the original, or the count of long ago is set"
         advanced.note(NoteKind.TO_DO, "restoreToOriginalReplicaCount", sentence)
     own_hpa = advanced.section("horizontalPodAutoscalerConfig")
-    own_hpa.get("name")
+    if name := own_hpa.text("name"):
+        own_hpa.differs("name", f"the new HPA's name is {draft.name}", name)
     read_behavior(own_hpa, draft)
     for place, (kind, fields) in enumerate(triggers):
         match kind:
@@ -74,8 +75,9 @@ def _zero(spec: Fields, draft: Draft, triggers: set[str]) -> None:
         key = "idleReplicaCount" if idle else "minReplicaCount"
         gate = "an HPA goes to 0 only with the feature gate HPAScaleToZero (on from Kubernetes 1.37) and minReplicas: 0"
         spec.note(NoteKind.LOST, key, f"the count stays at {draft.minimum} without load; {gate}", spec.get(key) or 0)
-    for key in ("cooldownPeriod", "initialCooldownPeriod"):  # which only delay the way there
-        spec.get(key)
+    for key in ("cooldownPeriod", "initialCooldownPeriod"):  # without that way they mean nothing
+        if spec.get(key) is not None and draft.sleeps:
+            spec.note(NoteKind.LOST, key, "it delays only KEDA's way to 0 or to the idle count")
     draft.sleeps |= draft.annotations.get(PAUSED_REPLICAS) == "0"
 
 
@@ -133,7 +135,8 @@ def _prometheus(place: int, fields: Fields, draft: Draft) -> None:
         query = one_number(text)
     except Refusal as refusal:
         raise Refusal(f"{metadata.at('query')}: {refusal}") from None
-    metadata.get("activationThreshold")
+    if metadata.get("activationThreshold") is not None and draft.sleeps:
+        metadata.note(NoteKind.LOST, "activationThreshold", "it decides only when KEDA leaves 0 or the idle count")
     name = draft.free_name(fields.text("name") or metadata.text("metricName") or f"prometheus-{place}")
     nulls = metadata.flag("ignoreNullValues", True)
     for answer in missing_answers(query):

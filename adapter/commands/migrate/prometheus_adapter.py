@@ -12,7 +12,7 @@ import promql_parser as ast
 
 from adapter.commands.files import ManifestObject
 from adapter.commands.migrate.queries import checked, labels_of, one_number
-from adapter.commands.migrate.read import Fields, Note, Refusal
+from adapter.commands.migrate.read import Fields, Note, NoteKind, Refusal
 from adapter.policy.documents import mapping_at
 from adapter.runtime import document_text
 from adapter.usage.promql import uses_variables
@@ -44,8 +44,8 @@ class ServedMetric(NamedTuple):
 
     def matchers(self) -> list[str]:
         """The selector as matchers of PromQL. Raises Refusal."""
-        if self.selector.get("matchExpressions"):
-            raise Refusal("the metric's selector has matchExpressions; write its PromQL by hand")
+        if others := [key for key, value in self.selector.items() if value and key != "matchLabels"]:
+            raise Refusal(f"the metric's selector has {', '.join(others)}; write its PromQL by hand")
         given = self.selector.get("matchLabels") or {}
         if odd := [label for label in given if not _LABEL.fullmatch(label)]:
             raise Refusal(f"the selector's label {odd[0]!r} is not a label of Prometheus")
@@ -79,7 +79,6 @@ class Rule(NamedTuple):
         names = [("=", query[1])] if query and query[1] else _NAME_MATCHER.findall(query[2] or "" if query else "")
         exact = [value.removeprefix("^").removesuffix("$") for sign, value in names if not sign.startswith("!")]
         filters = [(kind, one.text(kind)) for one in fields.sections("seriesFilters") for kind in ("is", "isNot")]
-        fields.get("seriesFilters")
         return cls(
             path=fields.path,
             own_series=exact[0] if len(exact) == 1 and _SERIES.fullmatch(exact[0]) else "",
@@ -232,7 +231,9 @@ def read_rules(one: ManifestObject, notes: list[Note]) -> AdapterRules:
     except document_text.TextError as error:
         raise Refusal(f"data[{_CONFIG_KEY}]: is not YAML: {error}") from None
     rules = AdapterRules(*([Rule.read(rule) for rule in root.sections(key)] for key in ("rules", "externalRules")))
-    root.get("resourceRules")
+    if root.get("resourceRules"):
+        sentence = "a policy reads cpu and memory from metrics.k8s.io: keep the adapter that serves it by these"
+        root.note(NoteKind.KEPT, "", f"resourceRules: {sentence}")
     root.name_unread(f"{one.file}: ")
     notes += root.notes
     return rules

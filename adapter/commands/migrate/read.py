@@ -241,13 +241,13 @@ def read_draft(
     labels, annotations = metadata.texts("labels"), metadata.texts("annotations")
     if tracked := [label for label in labels if label.startswith(_TRACKING)]:
         sentence = "are left out: the tool that tracks objects by them would delete the new ones"
-        metadata.differs("labels", sentence, ", ".join(tracked))
+        root.differs("", f"metadata.labels: {', '.join(tracked)} {sentence}")
     if others := sorted(key for key in annotations if not key.startswith((_APPLIED, *known))):
         sentence = "are not carried over; add those that a tool needs to the new objects"
-        metadata.note(NoteKind.LOST, "annotations", sentence, ", ".join(others))
+        root.note(NoteKind.LOST, "", f"metadata.annotations: {', '.join(others)} {sentence}")
     if owners := ", ".join(f"{one.text('kind')} {one.text('name')}" for one in metadata.sections("ownerReferences")):
         sentence = "the owner writes the object again; change it there"
-        metadata.note(NoteKind.TO_DO, "ownerReferences", sentence, owners)
+        root.note(NoteKind.TO_DO, "", f"metadata.ownerReferences: {owners}: {sentence}")
     metadata.get("ownerReferences")
     reference = spec.section("scaleTargetRef")
     target = (reference.text("apiVersion", "apps/v1"), reference.text("kind", "Deployment"))  # as KEDA reads it

@@ -32,7 +32,7 @@ def read(root: Fields) -> Draft:
     spec = root.section("spec")
     draft = read_draft(root, "minReplicas", "maxReplicas", known=(*_ANNOTATIONS,))
     policy = draft.spec
-    for key in _ANNOTATIONS.keys() & draft.annotations.keys():
+    for key in sorted(_ANNOTATIONS.keys() & draft.annotations.keys()):
         root.differs(f"metadata.annotations[{key}]", _ANNOTATIONS[key], draft.annotations[key])
     if draft.minimum == 0:
         spec.differs("minReplicas", "the controller does not scale a target of 0 pods; it is 1 here", 0)
