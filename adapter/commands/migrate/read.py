@@ -243,11 +243,9 @@ def read_draft(
         sentence = "are left out: the tool that tracks objects by them would delete the new ones"
         root.differs("", f"metadata.labels: {', '.join(tracked)} {sentence}")
     if others := sorted(key for key in annotations if not key.startswith((_APPLIED, *known))):
-        sentence = "are not carried over; add those that a tool needs to the new objects"
-        root.note(NoteKind.LOST, "", f"metadata.annotations: {', '.join(others)} {sentence}")
+        root.note(NoteKind.LOST, "", f"metadata.annotations: {', '.join(others)} are left out; add what a tool needs")
     if owners := ", ".join(f"{one.text('kind')} {one.text('name')}" for one in metadata.sections("ownerReferences")):
-        sentence = "the owner writes the object again; change it there"
-        root.note(NoteKind.TO_DO, "", f"metadata.ownerReferences: {owners}: {sentence}")
+        root.note(NoteKind.TO_DO, "", f"metadata.ownerReferences: {owners} writes the object again; change it there")
     metadata.get("ownerReferences")
     reference = spec.section("scaleTargetRef")
     target = (reference.text("apiVersion", "apps/v1"), reference.text("kind", "Deployment"))  # as KEDA reads it
