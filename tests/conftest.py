@@ -163,8 +163,11 @@ def _logs(cluster: ControlPlane) -> list[tuple[str, str]]:
 
 @pytest.fixture(autouse=True)
 def _seed(request: pytest.FixtureRequest) -> None:
-    """Random pauses and jitter are the same in each run of a test; hypothesis goes on looking by itself."""
-    random.seed(request.node.nodeid)
+    """A test draws the same random numbers in a whole run and alone; hypothesis goes on looking by itself.
+
+    In a whole run a test's id ends in `@` and its group.
+    """
+    random.seed(request.node.nodeid.partition("@")[0])
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """Exponential back-off, for one caller and by key; and causes that are logged once."""
 
+import random
+
 from adapter.runtime.backoff import KEYED_LONGEST_SECONDS, Backoff, KeyedBackoff, LogOnce
 
 
@@ -62,3 +64,9 @@ def test_cause_is_logged_once_until_it_changes_or_clears() -> None:
     assert not log_once.clear()
     assert log_once.is_new("silent")
     assert not log_once.is_new("silent", "another key")
+
+
+def test_random_numbers_of_a_test_are_the_same_in_a_whole_run_and_alone() -> None:
+    drawn = random.random()
+    random.seed("tests/runtime/test_backoff.py::test_random_numbers_of_a_test_are_the_same_in_a_whole_run_and_alone")
+    assert random.random() == drawn
