@@ -10,7 +10,7 @@ from aiohttp import web
 from adapter.registries.cache import Trouble
 from adapter.registries.follow import probe
 from adapter.registries.source import ServiceKey
-from tests.registries.kit import HTTP_TYPES, SETTINGS, served
+from tests.registries.kit import SETTINGS, served
 
 KEY = ServiceKey("main", "shop")
 CREDENTIALS = {"HTTP": "`bearerTokenFile`", "Eureka": "`passwordFile`", "Nacos": "`passwordFile`"}
@@ -122,13 +122,6 @@ async def test_answer_without_a_list_names_the_server_the_settings_and_what_to_d
     assert found.reason == reason
     assert words in found.sentence
     assert (CREDENTIALS.get(kind, "`tokenFile`") if refused else address) in found.sentence
-
-
-@pytest.mark.parametrize("kind", HTTP_TYPES)
-async def test_missing_server_is_named_with_the_settings_to_check(kind: str) -> None:
-    sentence = (await trouble(kind, "http://127.0.0.1:1")).sentence
-    assert sentence.startswith("http://127.0.0.1:1: ")
-    assert ("(settings: `url`" if kind == "HTTP" else "(settings: `servers`") in sentence
 
 
 @pytest.mark.parametrize(

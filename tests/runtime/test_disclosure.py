@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import structlog
 from aiohttp import web
-from pydantic import TypeAdapter
 
 from adapter.kube.errors import ApiStatusError, KubeError, error_from_answer
 from adapter.kube.scale import ScaleReader
@@ -17,18 +16,16 @@ from adapter.registries.follow import RegistryManager, probe
 from adapter.registries.source import Claim, ServiceKey
 from adapter.runtime.source_errors import SourceError, without_user
 from adapter.settings import ResourceMetricsSettings as Options
-from adapter.settings.registries import Registry
 from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import WorkloadQuery
 from adapter.usage.resource_metrics import ResourceMetrics
-from tests.registries.kit import HTTP_TYPES
+from tests.registries.kit import HTTP_TYPES, SETTINGS, TYPES
 from tests.runtime.sources import Handler, running, serving, session_to
 from tests.usage.fakes import FakePrometheus, named
 
 INSIDE = "customer=4711 at db-7.internal.example"
 KEY = ServiceKey("main", "shop")
-REGISTRY: TypeAdapter[Registry] = TypeAdapter(Registry)
 
 
 def answering(status: int, body: str) -> Handler:
@@ -103,25 +100,31 @@ class TestRegistries:
         self, kind: str, status: int, body: str
     ) -> None:
         async with serving(answering(status, body)) as url:
-            place = {"url": url} if kind == "HTTP" else {"servers": [url]}
-            settings = REGISTRY.validate_python({"name": "main", "type": kind, "timeout_seconds": 1, **place})
-            [found] = await probe(settings, [KEY])
-            trouble = found.troubles[KEY]
-            assert url in trouble.sentence
-            assert is_public(trouble.public, url), trouble.public
-            error = await self.error(settings)
-        assert is_public(error, url)
+            await self.told(kind, url)
 
-    async def error(self, settings: Registry) -> str:
-        """The error that the policy's instance list carries."""
-        changed = asyncio.Event()
+    @pytest.mark.parametrize("kind", sorted(TYPES))
+    async def test_a_missing_server_is_named_by_check_with_the_settings_and_not_by_the_policy(self, kind: str) -> None:
+        setting = "url" if kind == "HTTP" else "servers"
+        assert f"(settings: `{setting}`" in await self.told(kind, "http://127.0.0.1:1")
+
+    async def told(self, kind: str, url: str) -> str:
+        """What `check` says of the registry; of it the policy's instance list must carry only what is public."""
+        address = url.removeprefix("http://") if kind == "ZooKeeper" else url
+        place = {"url": url} if kind == "HTTP" else {"servers": [address]}
+        place |= {"layout": "Curator"} if kind == "ZooKeeper" else {}
+        settings = SETTINGS.validate_python({"name": "main", "type": kind, "timeout_seconds": 1, **place})
+        [found] = await probe(settings, [KEY])
+        trouble, changed = found.troubles[KEY], asyncio.Event()
+        assert address in trouble.sentence
         registries = RegistryManager([settings], lambda _: changed.set(), time.time, Metrics())
         registries.watch([Claim("shop", ("2026",), KEY)])
         async with running(registries.run()):
             await changed.wait()
             listed = registries.instances(KEY)
         assert listed is not None
-        return listed.error or ""
+        for public in (trouble.public, listed.error or ""):
+            assert is_public(public, address), public
+        return trouble.sentence
 
 
 class TestApiServer:
