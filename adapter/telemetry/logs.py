@@ -40,7 +40,7 @@ def configure(level: Level = "info", form: Format = "json", stream: TextIO | Non
     )
     rendering: list[Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if form == "console":
-        rendering.append(structlog.dev.ConsoleRenderer(colors=False))
+        rendering.append(structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback))
     else:
         rendering += [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
     handler = logging.StreamHandler(stream or sys.stderr)

@@ -3,6 +3,7 @@
 import io
 import json
 import logging
+import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,15 +37,18 @@ def test_an_event_is_one_json_object_with_its_values(stream: io.StringIO) -> Non
     assert (line["resource"], line["reason"]) == ("pods", "410")
 
 
-def test_an_exception_is_logged_with_its_traceback_on_the_same_line(stream: io.StringIO) -> None:
-    logs.configure("info", "json", stream)
+@pytest.mark.parametrize("form", ["json", "console"])
+def test_an_exception_is_logged_with_its_traceback_and_no_variable(stream: io.StringIO, form: logs.Format) -> None:
+    logs.configure("info", form, stream)
+    token = secrets.token_hex(4)
     try:
         int("broken")
     except ValueError:
         structlog.get_logger().exception("failed")
-    (line,) = lines(stream)
-    assert "ValueError: invalid literal" in line["exception"]
-    assert "Traceback" in line["exception"]
+    text = stream.getvalue() if form == "console" else lines(stream)[0]["exception"]
+    assert "Traceback" in text
+    assert "ValueError: invalid literal" in text
+    assert token not in text
 
 
 def test_events_below_a_level_that_can_change_are_not_logged_and_no_line_comes_twice(
