@@ -12,12 +12,14 @@ import re
 import secrets
 from collections import Counter
 from collections.abc import Generator, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 from _pytest.nodeid import NodeId
+from blockbuster import BlockBuster
 
 from lab.harness import binaries, objects
 from lab.harness.adapter import install_crds
@@ -52,6 +54,15 @@ AMOUNTS = {
 """Random documents of `tests/reference`, examples of each theorem of `tests/load`, and decisions of the real controller
 in `tests/replay/hpa`. A longer run sets more.
 """
+
+MAY_BLOCK = {
+    "adapter/commands/check/rights.py": {"needed_rights"},  # a command serves one person
+    "adapter/kube/credentials.py": {"_kubeconfig"},  # in a thread, with a loop of its own
+    "adapter/settings/server.py": {"own_namespace"},  # settings are read in a thread, or before anything is served
+    "adapter/telemetry/metrics.py": {"__init__", "package_version"},  # the first at the start; the other in commands
+    "rich/traceback.py": {"_render_stack"},  # logs as structlog has them by itself, which are not the product's
+}
+"""Functions that may block where a test has its event loop."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -168,6 +179,23 @@ def _seed(request: pytest.FixtureRequest) -> None:
     In a whole run a test's id ends in `@` and its group.
     """
     random.seed(request.node.nodeid.partition("@")[0])
+
+
+@pytest.fixture(scope="session")
+def _guard() -> BlockBuster:
+    guard = BlockBuster("adapter")
+    for function, (file, names) in product(guard.functions.values(), MAY_BLOCK.items()):
+        function.can_block_in(file, names)
+    return guard
+
+
+@pytest.fixture(autouse=True)
+def _no_blocking(request: pytest.FixtureRequest, _guard: BlockBuster) -> Iterator[None]:
+    """A blocking call of ours in the event loop fails the test; those of tests and of their fakes may be made."""
+    if request.node.get_closest_marker("asyncio"):
+        _guard.activate()
+    yield
+    _guard.deactivate()
 
 
 @pytest.fixture(scope="session")

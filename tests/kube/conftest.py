@@ -1,9 +1,8 @@
-"""What the tests of this room share: a fake API server, a session to it, and no blocking call in the event loop."""
+"""What the tests of this room share: a fake API server and a session to it."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
-from blockbuster import blockbuster_ctx
 
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
@@ -19,16 +18,6 @@ class Clock:
     def pass_(self, seconds: float) -> None:
         self.wall += seconds
         self.monotonic += seconds
-
-
-@pytest.fixture(autouse=True)
-def _no_blocking() -> Iterator[None]:
-    """A blocking call of ours in the event loop fails the test."""
-    with blockbuster_ctx("adapter") as guard:
-        for function in guard.functions.values():
-            # Runs in a thread with a loop of its own, which nobody else waits for.
-            function.can_block_in("adapter/kube/credentials.py", {"_kubeconfig"})
-        yield
 
 
 @pytest.fixture

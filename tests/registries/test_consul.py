@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from aiohttp import web
-from blockbuster import blockbuster_ctx
 
 from adapter.load.roster import Instance
 from adapter.registries import consul
@@ -199,8 +198,7 @@ class TestQuestions:
         (tmp_path / "token").write_text("hush\n")
         settings = {"datacenter": "east", "namespace": "shop", "partition": "p1", "token_file": str(tmp_path / "token")}
         async with following(fake.url, "a/b c", **settings) as followed:
-            with blockbuster_ctx("adapter"):
-                await followed.until_listed(4)
+            await followed.until_listed(4)
         first = fake.asked[0]
         assert first.rel_url.raw_path == "/v1/health/service/a%2Fb%20c"
         assert dict(first.query) == {"dc": "east", "ns": "shop", "partition": "p1"}

@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import pytest
 import trustme
-from blockbuster import blockbuster_ctx
 from kazoo.security import make_digest_acl  # type: ignore[import-untyped]
 
 from adapter.registries.follow import probe
@@ -54,12 +53,6 @@ def client(zookeeper: ZooKeeper) -> Iterator[Any]:
         session.ensure_path("/dubbo")
         session.ensure_path("/services")
         yield session
-
-
-@pytest.fixture(autouse=True)
-def _nothing_blocks() -> Iterator[None]:
-    with blockbuster_ctx(["adapter.registries", "kazoo"]):
-        yield
 
 
 def address(number: int) -> str:

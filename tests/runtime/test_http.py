@@ -11,10 +11,10 @@ import pytest
 import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from blockbuster import blockbuster_ctx
+from blockbuster import BlockingError
 
 from adapter.runtime import http
-from adapter.runtime.http import MIB, Access, Client, credentials
+from adapter.runtime.http import MIB, Access, Client, credentials, secret
 from adapter.runtime.source_errors import AnswerTooLarge, SourceUnreachable
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -198,8 +198,7 @@ class TestFiles:
         link = tmp_path / "token"
         link.symlink_to(tmp_path / "aaa")
         client = client_of(Access(bearer_token_file=str(link)))
-        with blockbuster_ctx("adapter"):
-            await client.send("GET", source.url)
+        await client.send("GET", source.url)
         (tmp_path / "new").symlink_to(tmp_path / "bbb")
         (tmp_path / "new").replace(link)
         await client.send("GET", source.url)
@@ -301,3 +300,8 @@ class TestTls:
         await client.close()
         async with asyncio.timeout(10):
             await ended.wait()
+
+
+async def test_no_test_lets_a_call_of_ours_block_the_event_loop() -> None:
+    with pytest.raises(BlockingError):
+        secret(__file__)
