@@ -1,7 +1,9 @@
 """The product decides every document as the reference model does, which shares no code with it."""
 
+import ast
 import json
 import os
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from tests.reference.translation import case_of
 DOCUMENTS = int(os.environ["EFFECTIVE_LOAD_DOCUMENTS"])
 STEP = 250
 HERE = Path(__file__).parent
+ORACLE = ("documents", "generator", "model")
 
 
 def answers(given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -60,3 +63,12 @@ def test_the_pages_vectors_have_the_specified_answer_by_model_and_product() -> N
 
 def test_every_row_of_the_page_has_a_vector() -> None:
     assert {int(name[:2]) for name in vectors()} == {*range(1, 31), *range(32, 35), *range(36, 48)}
+
+
+def test_what_decides_beside_the_product_imports_the_standard_library_and_itself_alone() -> None:
+    allowed = sys.stdlib_module_names | {f"tests.reference.{name}" for name in ORACLE}
+    for name in ORACLE:
+        nodes = list(ast.walk(ast.parse((HERE / f"{name}.py").read_text())))
+        imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        imported |= {node.module or "." for node in nodes if isinstance(node, ast.ImportFrom)}
+        assert {one if one in allowed else one.partition(".")[0] for one in imported} <= allowed, name
