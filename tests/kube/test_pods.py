@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from adapter.kube.objects import Endpoint
 from adapter.kube.pods import PodDecoder
 from adapter.load.pods import Container, Owner, Pod, PodCondition
 from adapter.load.quantity import NANO
@@ -212,22 +211,3 @@ def test_what_is_shared_stays_bounded() -> None:
         last = labels(index)
     assert last == {"statefulset.kubernetes.io/pod-name": "db-4999"}
     assert labels(0) is not first, "4096 are kept at most"
-
-
-@pytest.mark.parametrize(
-    ("conditions", "serving"),
-    [
-        ({"ready": True, "serving": True}, True),
-        ({"ready": False, "serving": True}, True),
-        ({"ready": True, "serving": False}, False),
-        ({"ready": False}, False),
-        ({"ready": True}, True),
-        ({}, True),  # unknown is to be read as ready
-        ({"ready": None, "serving": None}, True),
-    ],
-)
-def test_serving_of_an_endpoint_defers_to_ready_and_unknown_is_serving(
-    conditions: dict[str, Any], serving: bool
-) -> None:
-    body = msgspec.json.encode({"addresses": [], "conditions": conditions})
-    assert msgspec.json.decode(body, type=Endpoint).is_serving is serving

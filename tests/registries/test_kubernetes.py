@@ -54,6 +54,7 @@ class TestOneCopy:
             ({"ready": None, "serving": None}, True),
             ({"ready": False}, False),
             ({"ready": True}, True),
+            ({"ready": False, "serving": True}, True),
             ({"serving": False}, False),
         ],
     )

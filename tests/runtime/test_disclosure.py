@@ -3,6 +3,8 @@
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -20,20 +22,32 @@ from adapter.telemetry.metrics import Metrics
 from adapter.usage.prometheus import Prometheus
 from adapter.usage.query_catalog import WorkloadQuery
 from adapter.usage.resource_metrics import ResourceMetrics
-from tests.registries.kit import HTTP_TYPES, SETTINGS, TYPES
-from tests.runtime.sources import Handler, running, serving, session_to
+from tests.kube.fake import Answer, session_to
+from tests.registries.kit import HTTP_TYPES, SETTINGS, TYPES, served
 from tests.usage.fakes import FakePrometheus, named
 
 INSIDE = "customer=4711 at db-7.internal.example"
 KEY = ServiceKey("main", "shop")
 
 
-def answering(status: int, body: str) -> Handler:
+def answering(status: int, body: str) -> Answer:
     async def answer(request: web.Request) -> web.Response:
         await request.read()
         return web.Response(status=status, text=body)
 
     return answer
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
+    """Runs this beside the block, which has 20 seconds."""
+    task = asyncio.create_task(work)
+    try:
+        async with asyncio.timeout(20):
+            yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def is_public(sentence: str, url: str = "127.0.0.1") -> bool:
@@ -99,7 +113,7 @@ class TestRegistries:
     async def test_a_policy_shows_the_kind_of_fault_and_check_shows_the_address(
         self, kind: str, status: int, body: str
     ) -> None:
-        async with serving(answering(status, body)) as url:
+        async with served(answering(status, body)) as url:
             await self.told(kind, url)
 
     @pytest.mark.parametrize("kind", sorted(TYPES))
@@ -131,7 +145,7 @@ class TestApiServer:
     async def test_the_text_of_an_aggregated_server_is_not_in_errors_of_samples(self) -> None:
         status = {"kind": "Status", "code": 503, "reason": "ServiceUnavailable", "message": f"dial tcp {INSIDE}"}
         changed = asyncio.Event()
-        async with session_to(answering(503, json.dumps(status))) as session:
+        async with served(answering(503, json.dumps(status))) as url, session_to(url) as session:
             usage = ResourceMetrics(session, lambda: ["shop"], Options(), lambda _: changed.set(), Metrics())
             with structlog.testing.capture_logs() as logged:
                 async with running(usage.run()):

@@ -63,16 +63,7 @@ async def test_health_is_served_with_its_reasons(path: str, status: int, text: s
         assert text is None or await answer.text() == text
 
 
-async def test_a_taken_port_is_an_error_at_the_start() -> None:
-    with socket.socket() as taken:
-        taken.bind((LOOPBACK, 0))
-        taken.listen()
-        with pytest.raises(OSError, match="in use"):
-            async with listen(Metrics(), HEALTHY, LOOPBACK, taken.getsockname()[1]):
-                pass
-
-
-async def test_without_an_address_every_interface_is_served() -> None:
+async def test_without_an_address_every_interface_is_served_and_its_port_is_taken() -> None:
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         free = probe.getsockname()[1]
@@ -82,6 +73,9 @@ async def test_without_an_address_every_interface_is_served() -> None:
         client.get(f"http://{LOOPBACK}:{port}/healthz") as answer,
     ):
         assert answer.status == 200
+        with pytest.raises(OSError, match="in use"):
+            async with listen(Metrics(), HEALTHY, LOOPBACK, port):
+                pass
 
 
 async def test_health_answers_beside_scrapers_that_do_not_read() -> None:
