@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from adapter.companion.state import ActionResult, Context, State, Write
+from adapter.companion.state import BY_SCALE, ActionResult, Context, State, Write
 from adapter.kube.api import EVENTS, JSON
 from adapter.load.decide import decide
 from adapter.load.explanation import decision_reason
@@ -229,9 +229,9 @@ def _attributed(context: Context) -> tuple[ReplicaHistory, list[Scaling]]:
     if view.scale is None or view.target is None or history.target != view.target.uid:
         return history, []
     if history.pending is None:  # from the count in the status, as another leader wrote it
-        replicas, last = view.scale.replicas, history.last
+        replicas, last, at = view.scale.replicas, history.last, context.written.at
         left = context.written.status.get("current", replicas)
-        if last is not None and last.at > (context.written.at or 0.0):  # told in a former term, which wrote no status
+        if last is not None and at is not None and at < last.at <= now:  # told in a former term, which wrote no status
             left = last.after
         history = replace(history, pending=(Scaling(now, left, replicas),) if left != replicas else ())
     pending, credited = _credited(history, context)
@@ -258,14 +258,14 @@ def _credited(history: ReplicaHistory, context: Context) -> tuple[list[Scaling],
 
     A change that began elsewhere were two: one of which nobody knows, and the HPA's from where that left the count. But
     where it began at the count before, which changed while it synced, it wrote over that change. If the count was what
-    it asked for by then, its write changed nothing, and the field's manager is the author.
+    it asked for by then, its write changed nothing: the author is the manager, unless that set the scale, as HPAs do.
     """
     changes, last = list(history.pending or ()), context.view.bounds.last_scale if context.view.bounds else None
     step = context.hpa.last_step if context.hpa is not None else None
     for index, change in enumerate(changes if last != history.credited else ()):
         is_its = last is not None and not change.by and last >= change.at - CLOCK_SKEW_SECONDS
         if is_its and (step is None or step[1] == change.after):
-            if index == len(changes) - 1 and _named(change, context).by not in {"", HPA, OTHER_HPA}:
+            if change is changes[-1] and _named(change, context).by and not context.manager.endswith(BY_SCALE):
                 return changes, last
             begin, why = change.before if step is None or step[0] == change.after else step[0], ""
             former = changes[index - 1] if index else history.last
@@ -282,7 +282,7 @@ def _named(scaling: Scaling, context: Context) -> Scaling:
     scale = context.view.scale
     if scaling.by:
         return scaling
-    manager = context.manager if scale is not None and scale.replicas == scaling.after else ""
+    manager = (context.manager if scale is not None and scale.replicas == scaling.after else "").removesuffix(BY_SCALE)
     if manager == _CONTROLLER:  # the HPA that follows the policy claims it later, unless its status is late
         by = OTHER_HPA if context.neighbours.hpas else HPA
         manager = by if context.now - scaling.at >= ATTRIBUTION_SECONDS else ""
@@ -325,8 +325,7 @@ def _of_conditions(told: Told, context: Context, first: int) -> tuple[Told, list
     has_no_pods = scale is not None and scale.replicas == 0  # and so no samples
     for type_ in {**known, **current}:
         one, value = known.get(type_, Standing()), current.get(type_)
-        is_unknown = value is None and context.view.assessment is None
-        if is_unknown or (type_ == ConditionType.INPUTS_FRESH and has_no_pods):
+        if (value is None and context.view.assessment is None) or (type_ == ConditionType.INPUTS_FRESH and has_no_pods):
             continue  # it stays as it was
         known[type_] = one = one if one.now_is == value else Standing(one.told, value, now)
         if one.told == value or now - one.since < _patience(type_, value, context):

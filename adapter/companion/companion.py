@@ -135,9 +135,9 @@ class Companion:
     async def _act(self) -> None:
         self.metrics.companion_leader.set(1)
         try:
-            # What this process has observed and tried stands beside the status, which is read. Events wait on: nobody
-            # else knows of those that the API server did not take before the lease was lost.
+            # What this process has observed and tried stands beside the status, which is read. Events wait on.
             for key, record in self._records.items():
+                self._writes.discard(key)  # a look is first: it drops Events that are too old
                 history, told = unattributed(record.state.of(ReplicaHistory)), Told(events=record.state.of(Told).events)
                 self._records[key] = _Record(record.state.having(history, told, WrittenStatus()))
             # Before the first look: without it the condition of an HPA would change with each leader. An upgrade of the
@@ -223,7 +223,7 @@ class Companion:
             decision = decide(view.assessment, view.scale, view.bounds, now)
         history, manager = record.state.of(ReplicaHistory), ""
         if view.target is not None and view.scale is not None and is_new(history, view.scale.replicas):
-            manager = await read_manager(self.session, view.scale_path, view.target)
+            manager = await read_manager(self.session, view.scale_path, view.target, view.scale.replicas)
         context = Context(
             key=key,
             now=now,

@@ -127,10 +127,9 @@ class Notifier:
         for route in settings.routes:
             for one in changes if route.default or route.name in view.policy.notify else ():
                 if one.topic is not None and route.accepts(key.namespace, one.topic, one.severity):
-                    if route.name not in self.routes:
-                        self.routes[route.name] = _Route(self, route)
-                    self.routes[route.name].route = route
-                    self.routes[route.name].add(_message(route, settings.cluster, key, view, one))
+                    kept = self.routes.get(route.name) or _Route(self, route)
+                    self.routes[route.name], kept.route = kept, route
+                    kept.add(_message(route, settings.cluster, key, view, one))
 
 
 class _Route(threading.Thread):

@@ -15,6 +15,7 @@ from adapter.snapshot import Key, PolicyView
 
 P = TypeVar("P")
 
+BY_SCALE = "/scale"  # ends the name of a manager that set the scale as controllers of HPAs do, whatever their names
 REMEMBERED_SECONDS = 3600.0
 """How long a write is remembered; the longest time in which the same is not written again."""
 
@@ -79,7 +80,7 @@ class Context:
     """One policy at one moment (seconds). `decision` is made with the watched scale; None without an assessment.
 
     `conditions` are by type. `has_tolerance`: whether the HPAs of this cluster have the field `tolerance`. `manager`:
-    the field manager that set the current count, read while the count is new; empty if nobody knows.
+    the field manager that set the current count (as `read_manager`), read while the count is new.
     """
 
     key: Key

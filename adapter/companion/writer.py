@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from adapter.companion.state import ActionResult, Write, WrittenStatus
+from adapter.companion.state import BY_SCALE, ActionResult, Write, WrittenStatus
 from adapter.kube.api import APPLY_PATCH, WATERMARK_POLICIES
 from adapter.kube.errors import ApiStatusError, Conflict, Forbidden, KubeError, NotFound, decode_answer
 from adapter.kube.objects import AnyObjectList
@@ -107,8 +107,8 @@ def as_written(status: dict[str, Any], now: float) -> WrittenStatus:
     return WrittenStatus(status=status, at=min(now, at) if at is not None else None, is_read=True)
 
 
-async def read_manager(session: Session, scale_path: str, target: Target) -> str:
-    """The field manager that set a target's count; empty if nobody knows."""
+async def read_manager(session: Session, scale_path: str, target: Target, replicas: int) -> str:
+    """The field manager that set this count, with BY_SCALE if it may be the controller of an HPA; empty if unknown."""
     path, only = scale_path.removesuffix(f"/{target.name}/scale"), {"fieldSelector": f"metadata.name={target.name}"}
     try:
         body = await session.get(path, params=only, timeout=READ_SECONDS)
@@ -118,8 +118,10 @@ async def read_manager(session: Session, scale_path: str, target: Target) -> str
     entries = mapping_at(found[0], "metadata").get("managedFields") or ()
     owners = [entry for entry in entries if "f:replicas" in mapping_at(entry, "fieldsV1", "f:spec")]
     newest: dict[str, Any] = max(owners, key=lambda entry: str(entry.get("time", "")), default={})
-    manager = str(newest.get("manager", ""))
-    return manager if manager != "unknown" else ""  # the API server's name of a client without a user agent
+    name = str(newest.get("manager", "unknown"))  # as the API server calls a client without a user agent
+    is_known = name != "unknown" and mapping_at(found[0], "spec").get("replicas") == replicas  # else it changed again
+    may_be_hpa = newest.get("subresource") == "scale" and not name.startswith(("kubectl", FIELD_MANAGER))
+    return f"{name}{BY_SCALE if may_be_hpa else ''}" if is_known else ""
 
 
 async def has_tolerance(session: Session) -> bool:

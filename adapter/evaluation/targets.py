@@ -116,8 +116,9 @@ class Targets:
             what = "is served in another way now" if served else "is gone"
             _log.info("target_kind_changed", kind=kind.key.kind, because=what)
             kind.fault = "" if served else f"the API server serves no {resource.name} any more"
+            if any(watch.synced.is_set() for watch in kind.watches.values()):  # else it is looked up in what named it
+                self._resources.known.clear()
             kind.resource, kind.watches = None, {}
-            self._resources.known.clear()  # else it is looked up in what named it while it was there
             self._on_kind(kind.key)
             if self._session.monotonic() - began >= REDISCOVERY_SECONDS:
                 backoff.reset()

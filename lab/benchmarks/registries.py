@@ -88,6 +88,7 @@ async def bare(url: str, services: list[str], settle: float, seconds: float) -> 
         tasks = [asyncio.create_task(follow(*one)) for one in enumerate(services)]
         await asyncio.sleep(settle)
         taken = await percent(seconds)
+        assert not any(task.done() for task in tasks), "a request failed"
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -22,7 +22,7 @@ from tests.load.kit import NOW, REGISTRY, TARGET, out, roster, same, scale
 
 SMALL = Bounds(minimum=1, maximum=4)
 SCALED = Bounds(minimum=1, maximum=100, last_scale=NOW + 1)
-CONTROLLER = "kube-controller-manager"
+CONTROLLER = "kube-controller-manager/scale"
 
 
 def at(seconds: float, load: str | None = "800m", **changes: Any) -> Context:
@@ -124,6 +124,10 @@ OTHER = replace(TARGET, uid="another")
             id="it was by hand while the HPA synced, which wrote the same count once more",
         ),
         pytest.param(
+            [FOUR, count(2, 8, 2, step=(4, 8), manager="vpa-recommender/scale"), count(23, 8, 2, step=(8, 8))],
+            ["from 4 to 8 by the HPA"], id="an HPA's controller may have another name",
+        ),
+        pytest.param(
             [count(n, 6 if n < 2 else 3, 0, step=(5, 6), manager=CONTROLLER, neighbours=SECOND) for n in (0, 2, 6)],
             ["from 6 to 3 by another HPA"], id="the HPA's earlier claim is for its own step",
         ),
@@ -169,6 +173,9 @@ def test_a_step_that_was_told_is_not_told_again_in_a_next_term_that_finds_an_old
     leader.state = leader.state.having(known, Told(), replace(older, at=NOW - 20))
     assert leader.events(count(9, 6, manager="kubectl")) == []
     assert leader.events(count(12, 7, manager="kubectl")) == ["Normal Scaled: from 6 to 7 by hand (kubectl)"]
+    known = new_term(leader.state.of(ReplicaHistory))
+    leader.state = leader.state.having(known, Told(), WrittenStatus(is_read=True))
+    assert leader.events(count(20, 9)) == [], "another one led, who wrote no status"
 
 
 def test_count_is_dated_by_its_last_rise_also_by_replicas_that_do_not_lead() -> None:

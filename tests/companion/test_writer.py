@@ -135,11 +135,26 @@ async def test_cancellation_waits_for_the_write_that_has_begun(case: Case) -> No
         await writing
 
 
-async def test_who_set_a_count_is_its_newest_owner_unless_that_has_no_name(case: Case) -> None:
-    deployments = "/apis/apps/v1/namespaces/shop/deployments"
-    for names, expected in ((("helm", "me"), "me"), (("me", "helm"), "helm"), (("unknown",), ""), ((), "")):
-        fields = {"fieldsV1": {"f:spec": {"f:replicas": {}}}}
-        owners = [{"manager": name, "time": f"2026-01-0{day}", **fields} for day, name in enumerate(names, start=1)]
-        body = {"items": [{"metadata": {"managedFields": [{"manager": "other", "time": "2027"}, *owners]}}]}
-        case.api.answers[deployments] = text(json.dumps(body))
-        assert await read_manager(case.session, f"{deployments}/{TARGET.name}/scale", TARGET) == expected
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["helm", "me"], "me"),
+        (["me", "helm"], "helm"),
+        (["helm", "k3s/scale"], "k3s/scale"),
+        (["kubectl-scale/scale"], "kubectl-scale"),
+        (["effective-load-companion/scale"], "effective-load-companion"),
+        (["unknown"], ""),
+        ([], ""),
+    ],
+)
+async def test_who_set_a_count_is_its_newest_owner_unless_that_has_no_name(
+    case: Case, names: list[str], expected: str
+) -> None:
+    deployments, owners = "/apis/apps/v1/namespaces/shop/deployments", [{"manager": "other", "time": "2027"}]
+    for day, (name, _, subresource) in enumerate((name.partition("/") for name in names), start=1):
+        owner: dict[str, Any] = {"manager": name, "subresource": subresource, "time": f"2026-01-0{day}"}
+        owners.append(owner | {"fieldsV1": {"f:spec": {"f:replicas": {}}}})
+    found = {"metadata": {"managedFields": owners}, "spec": {"replicas": 3}}
+    case.api.answers[deployments] = text(json.dumps({"items": [found]}))
+    assert await read_manager(case.session, f"{deployments}/{TARGET.name}/scale", TARGET, 3) == expected
+    assert await read_manager(case.session, f"{deployments}/{TARGET.name}/scale", TARGET, 4) == "", "it changed again"

@@ -52,7 +52,10 @@ def is_named(path: Path, text: str) -> bool:
     return bool(
         re.search(rf"(?<![\w./]){re.escape(whole)}(?![\w./\[])", text)
         # Of annotations each has to be named.
-        or (path[0] != "metadata" and re.search(rf"^(Lost: |Kept: |.* not migrated: )({around}):", text, re.MULTILINE))
+        or (
+            path[0] != "metadata"
+            and re.search(rf"^(Lost: |Kept: |.* not migrated: )(\S+\.yaml: )?({around}):", text, re.MULTILINE)
+        )
     )
 
 

@@ -78,7 +78,6 @@ def _zero(spec: Fields, draft: Draft, triggers: set[str]) -> None:
     for key in ("cooldownPeriod", "initialCooldownPeriod"):  # without that way they mean nothing
         if spec.get(key) is not None and draft.sleeps:
             spec.note(NoteKind.LOST, key, "it delays only KEDA's way to 0 or to the idle count")
-    draft.sleeps |= draft.annotations.get(PAUSED_REPLICAS) == "0"
 
 
 def _resource(kind: str, fields: Fields, draft: Draft) -> None:
@@ -207,6 +206,7 @@ def _pauses(draft: Draft) -> None:
     if replicas is not None:
         sentence = "mode Paused keeps the count as it is; set that count by hand"
         draft.note(NoteKind.TO_DO, sentence, f"metadata.annotations[{PAUSED_REPLICAS}]", replicas)
+        draft.sleeps |= replicas == "0"
     if replicas is not None or _PAUSED in on:
         draft.spec["mode"] = "Paused"
     for key, direction in _ONE_WAY.items():

@@ -232,7 +232,7 @@ def read_rules(one: ManifestObject, notes: list[Note]) -> AdapterRules:
         raise Refusal(f"data[{_CONFIG_KEY}]: is not YAML: {error}") from None
     rules = AdapterRules(*([Rule.read(rule) for rule in root.sections(key)] for key in ("rules", "externalRules")))
     if root.get("resourceRules"):
-        root.note(NoteKind.KEPT, "", "resourceRules: keep the adapter that serves metrics.k8s.io by these")
+        root.note(NoteKind.KEPT, "", f"{one.file}: resourceRules: keep the adapter that serves metrics.k8s.io by these")
     root.name_unread(f"{one.file}: ")
     notes += root.notes
     return rules
