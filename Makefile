@@ -62,6 +62,7 @@ test-versions: $(STAMP)  ## What depends on Kubernetes, on the control plane of 
 	    KUBERNETES=$$version $(BIN)/python -m pytest -m versions tests/versions $(MARKED) $(PYTEST_ARGS) || exit 1; \
 	done
 
+test-unit: WORKERS := 8
 test-unit: export EFFECTIVE_LOAD_EXAMPLES ?= 100
 test-unit: export EFFECTIVE_LOAD_DOCUMENTS ?= 1000
 test-unit: $(STAMP)  ## The tests that need no server, with a third of the random examples

@@ -18,9 +18,9 @@ Object = dict[str, Any]
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parents[1] / "manifests" / "examples" / "migrate"
-BEGINNINGS = yaml.safe_load((HERE / "kit.yaml").read_text())
+BEGINNINGS = yaml.load((HERE / "kit.yaml").read_text(), yaml.CSafeLoader)
 ORIGINALS: list[list[Object]] = [
-    one for one in yaml.safe_load((HERE / "originals.yaml").read_text()).values() if isinstance(one, list)
+    one for one in yaml.load((HERE / "originals.yaml").read_text(), yaml.CSafeLoader).values() if isinstance(one, list)
 ]
 """Lists of objects that are migrated together, with the rules of a ConfigMap as data."""
 

@@ -22,7 +22,8 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 DOCKERFILE = (ROOT / "Dockerfile").read_text(encoding="utf-8")
-WORKFLOW: dict[str, Any] = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text("utf-8"))
+_WORKFLOW = (ROOT / ".github" / "workflows" / "release.yaml").read_text("utf-8")
+WORKFLOW: dict[str, Any] = yaml.load(_WORKFLOW, yaml.CSafeLoader)
 LOCKS = sorted((ROOT / "requirements").glob("*.lock"))
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
