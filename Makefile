@@ -49,7 +49,7 @@ performance: $(STAMP)  ## Run the benchmarks again and store their figures (PERF
 
 # Folders that take a command of their own.
 APART := --ignore=tests/versions --ignore=tests/chaos
-PYTEST := -m pytest --numprocesses=$(WORKERS) --dist=loadgroup --no-loadscope-reorder --durations=20 --durations-min=10 $(APART)
+PYTEST = -m pytest --numprocesses=$(WORKERS) --dist=loadgroup --no-loadscope-reorder --durations=20 --durations-min=10 $(APART)
 
 test: $(STAMP)  ## Every test, those on the real control plane and the real registries included
 	$(BIN)/python -m lab.harness.build
