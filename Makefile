@@ -62,10 +62,11 @@ test-versions: $(STAMP)  ## What depends on Kubernetes, on the control plane of 
 	    KUBERNETES=$$version $(BIN)/python -m pytest -m versions tests/versions $(MARKED) $(PYTEST_ARGS) || exit 1; \
 	done
 
-test-unit: WORKERS := 8
-test-unit: export EFFECTIVE_LOAD_EXAMPLES ?= 100
-test-unit: export EFFECTIVE_LOAD_DOCUMENTS ?= 1000
-test-unit: $(STAMP)  ## The tests that need no server, with a third of the random examples
+test-unit: WORKERS := 6
+test-unit: export EFFECTIVE_LOAD_EXAMPLES ?= 40
+test-unit: export EFFECTIVE_LOAD_DOCUMENTS ?= 500
+test-unit: export EFFECTIVE_LOAD_LOOPS ?= 1
+test-unit: $(STAMP)  ## The tests that need no server, with few random examples
 	$(BIN)/python $(PYTEST) -m "not integration and not e2e" --ignore=tests/e2e --durations-min=2 $(PYTEST_ARGS)
 
 PYTHONS ?= 3.11 3.12 3.13

@@ -50,9 +50,10 @@ AMOUNTS = {
     "EFFECTIVE_LOAD_DOCUMENTS": "4000",
     "EFFECTIVE_LOAD_EXAMPLES": "300",
     "EFFECTIVE_LOAD_HPA_DECISIONS": "600",
+    "EFFECTIVE_LOAD_LOOPS": "2",
 }
-"""Random documents of `tests/reference`, examples of each theorem of `tests/load`, and decisions of the real controller
-in `tests/replay/hpa`. A longer run sets more.
+"""Random documents of `tests/reference`, examples of each theorem of `tests/load`, decisions of the real controller
+in `tests/replay/hpa`, and closed loops of each world of `tests/load`. A longer run sets more.
 """
 
 MAY_BLOCK = {

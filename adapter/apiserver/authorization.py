@@ -21,7 +21,7 @@ from adapter.runtime.concurrency import SingleFlight
 from adapter.runtime.decoding import Decoder
 from adapter.telemetry.metrics import Metrics
 
-ALLOW_SECONDS, DENY_SECONDS, DEADLINE = 300.0, 10.0, 3.0
+ALLOW_SECONDS, DENY_SECONDS = 300.0, 10.0
 _REVIEW = Decoder(AnyObject)
 _MAX_REVIEWS = 16384  # of all users; an HPA needs one for each of its metrics
 _REMEDY = "apply ClusterRole and ClusterRoleBinding effective-load-authorization of manifests/base, which give it"
@@ -31,7 +31,7 @@ class Authorizer:
     """Authorizes requests by SubjectAccessReview. `monotonic` ages cached results."""
 
     def __init__(self, api: Session, metrics: Metrics, monotonic: Callable[[], float]) -> None:
-        self._api, self._outcomes = api, metrics.authorization_reviews
+        self._api, self._outcomes, self.deadline_seconds = api, metrics.authorization_reviews, 3.0
         results: TLRUCache[bytes, str | None] = TLRUCache(
             _MAX_REVIEWS,
             lambda _, denial, now: now + (ALLOW_SECONDS if denial is None else DENY_SECONDS),
@@ -56,7 +56,7 @@ class Authorizer:
         """The review's denial, None for an allow. A failure, and an answer to another question, allow nothing."""
         answer, fault, path = AnyObject(), "", SUBJECT_ACCESS_REVIEWS.collection()
         try:
-            reply = await self._api.request("POST", path, body=review, timeout=DEADLINE)
+            reply = await self._api.request("POST", path, body=review, timeout=self.deadline_seconds)
             answer = decode_answer(_REVIEW.decode, reply.body, path)
             self.missing_right = None
         except KubeError as error:

@@ -25,7 +25,7 @@ from adapter.runtime.process import listening
 
 HANDSHAKES_PER_ADDRESS, HANDSHAKES = 64, 512
 """Pending handshakes; further connections are closed. An API server has about 10 with the HPA's default workers."""
-HANDSHAKE_SECONDS, _SHUTDOWN_SECONDS, _REST_SECONDS = 5.0, 5.0, 0.25
+_SHUTDOWN_SECONDS, _REST_SECONDS = 5.0, 0.25
 Protocol = Callable[[], asyncio.BaseProtocol]
 Certificate = Mapping[str, Any]  # of a client, as `ssl.SSLObject.getpeercert` has it
 _BLOCK = re.compile(r"-----BEGIN [^-]+-----[^-]+-----END [^-]+-----")
@@ -69,7 +69,7 @@ class Door:
     """Accepts connections for an HTTP server. Until `use` is called, no handshake begins."""
 
     def __init__(self, address: str, port: int, is_front_proxy: Callable[[Certificate], bool]) -> None:
-        self._where = (address, port)
+        self._where, self.handshake_seconds = (address, port), 5.0
         self._is_front_proxy = is_front_proxy
         self._listener: socket.socket | None = None
         self.in_use: tuple[KeyPair, str] | None = None
@@ -158,7 +158,7 @@ class Door:
                 protocol,
                 connection,
                 ssl=context,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                ssl_handshake_timeout=self.handshake_seconds,
                 ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
             )
         except OSError as error:  # TLS errors and time-outs among them

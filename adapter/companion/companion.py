@@ -29,8 +29,6 @@ from adapter.snapshot import Key, Problem, SnapshotStore
 from adapter.telemetry.metrics import Metrics
 
 SYNC_POLL_SECONDS = 0.2
-SETTLE_SECONDS = 3.0
-"""How long after its watches are filled a replica waits for samples and registries before it campaigns."""
 WORKERS = 8
 """How many policies of a queue are acted for at a time; a write that hangs takes its worker 2 s."""
 
@@ -85,7 +83,8 @@ class Companion:
     """The companion over snapshots that the engine keeps current.
 
     `hpa` gives the HPA of a policy; `stale` gives the sentence why nothing may be decided for a policy, or None.
-    `changed` is to be called with the policies whose views are new.
+    `changed` is to be called with the policies whose views are new. After its watches are filled it waits for samples
+    and registries for `settle_seconds` before it campaigns.
     """
 
     session: Session
@@ -97,6 +96,7 @@ class Companion:
     stale: Callable[[Key], str | None]
     settings: CompanionSettings
     metrics: Metrics
+    settle_seconds: float = 3.0
 
     def __post_init__(self) -> None:
         self._writer = Writer(self.session, lambda: self.lease.leads, self.metrics)
@@ -129,7 +129,7 @@ class Companion:
         """
         while not self.snapshots.current.synced:  # noqa: ASYNC110  the snapshot is swapped without an event
             await asyncio.sleep(SYNC_POLL_SECONDS)
-        await asyncio.sleep(SETTLE_SECONDS)
+        await asyncio.sleep(self.settle_seconds)
         await self.lease.lead(self._act)
 
     async def _act(self) -> None:

@@ -18,9 +18,6 @@ MAX_BATCH = 32
 """Views in one snapshot while more policies are due. Each copies the map of all views."""
 STALENESS_MARGIN_SECONDS = 0.01
 """How long after its expiry a sample no longer counts for certain."""
-RESYNC_SECONDS = 25.0
-"""Evaluation also depends on the age of samples: a policy that no change touches is evaluated again after this time.
-New samples (polled every 10 s, 15 s apart) touch nearly every policy before that."""
 
 
 class Worker:
@@ -29,6 +26,10 @@ class Worker:
     `begin` returns the view of a policy, None for a deleted one, or what makes the view in the thread. `pending` holds
     the policies that were listed and not evaluated yet.
     """
+
+    resync_seconds = 25.0
+    """Evaluation also depends on the age of samples: a policy that no change touches is evaluated again after this
+    time. New samples (polled every 10 s, 15 s apart) touch nearly every policy before that."""
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Worker:
             if view is None:
                 self._queue.discard(key)
                 continue
-            seconds, assessment = RESYNC_SECONDS, view.assessment
+            seconds, assessment = self.resync_seconds, view.assessment
             if assessment is not None and assessment.stale_at is not None:
                 # No event announces that a sample becomes too old.
                 seconds = min(seconds, max(0.0, assessment.stale_at - assessment.at) + STALENESS_MARGIN_SECONDS)

@@ -21,9 +21,7 @@ from adapter.runtime.decoding import Decoder
 from adapter.runtime.times import parse_time
 from adapter.telemetry.metrics import Metrics
 
-DEADLINE_SECONDS = 0.5
-REUSE_SECONDS = 1.0
-FALLBACK_SECONDS = 5.0
+REUSE_SECONDS, FALLBACK_SECONDS = 1.0, 5.0
 _PATHS = 10_000
 _UNREAD = "{cause}; and no watched count was confirmed within 5 s"
 
@@ -137,10 +135,12 @@ def decode_scale(body: bytes | msgspec.Raw) -> Scale:
 
 
 class ScaleReader:
-    """Reads scale subresources: one at a time per path and watched count, with a deadline of 0.5 s.
+    """Reads scale subresources: one at a time per path and watched count.
 
     An answer is used again for a second, and one under way is shared, unless the watch has shown another count since.
     """
+
+    deadline_seconds = 0.5
 
     def __init__(
         self, session: Session, metrics: Metrics | None = None, *, timer: Callable[[], float] = time.monotonic
@@ -172,7 +172,7 @@ class ScaleReader:
 
     async def _fetch(self, path: str) -> Scale | KubeError:
         try:
-            return decode_scale(await self._session.get(path, timeout=DEADLINE_SECONDS))
+            return decode_scale(await self._session.get(path, timeout=self.deadline_seconds))
         except msgspec.MsgspecError as error:
             return MalformedAnswer(f"GET {path}: {error}")
         except KubeError as error:

@@ -19,9 +19,6 @@ LARGEST_ANSWER = 32 * MIB
 """Bytes of an answer, unpacked, where the settings say nothing else."""
 AT_ONCE = 8
 """Connections of a client."""
-LOOK_SECONDS = 1.0
-"""How often a client looks whether its files changed: 500 services polled each 2 s are 250 requests a second, and a
-look in a thread costs as much as a small answer. Services refuse an old token meanwhile, and are asked again."""
 
 _TLS = re.compile(r" ssl:(<[^>]*>|\w+)")
 """The TLS part of aiohttp's errors: a flag, or the address of an object, which differs each time."""
@@ -69,6 +66,10 @@ class Client:
     `timeout` is the default deadline of a request, in seconds. `max_bytes` limits each answer, after unpacking;
     `limit_name` is the settings key of that limit, for the error. `at_once` limits the connections (0: any number).
     """
+
+    look_seconds = 1.0
+    """How often it looks whether its files changed: 500 services polled each 2 s are 250 requests a second, and a look
+    in a thread costs as much as a small answer. Services refuse an old token meanwhile, and are asked again."""
 
     def __init__(
         self,
@@ -138,7 +139,7 @@ class Client:
         opened, now = self._opened, asyncio.get_running_loop().time()
         if opened is None or (opened.stamp and now >= self._look_at) or (secure and opened.tls is None):
             self._opened = opened = await asyncio.to_thread(open_access, self._access, opened, secure)
-            self._look_at = now + LOOK_SECONDS
+            self._look_at = now + self.look_seconds
         return opened
 
 

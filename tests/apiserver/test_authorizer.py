@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from adapter.apiserver import authorization
 from adapter.apiserver.authentication import Identity
 from adapter.apiserver.authorization import Authorizer
 from adapter.apiserver.request_info import Attributes, parse_target
@@ -131,10 +130,8 @@ async def test_concurrent_equal_reviews_share_one(authorizer: Authorizer, cluste
     assert cluster.reviews() == 1
 
 
-async def test_a_review_has_a_deadline(
-    authorizer: Authorizer, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(authorization, "DEADLINE", 0.05)
+async def test_a_review_has_a_deadline(authorizer: Authorizer, cluster: Cluster) -> None:
+    authorizer.deadline_seconds = 0.05
     cluster.faults[REVIEWS] = hold = asyncio.Event()
     error = await refusal(authorizer)
     assert (error.code, "0.05 s" in error.message) == (503, True)

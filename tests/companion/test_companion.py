@@ -55,7 +55,7 @@ class Case:
         self.arrived: list[tuple[float, str]] = []
         self.companion = Companion(
             session, cast("LeaderElector", Leading()), self.picture, lambda _: self.hpa, lambda _: Neighbours(),
-            lambda: self.tolerance_seen, lambda _: self.staleness, settings, self.metrics,
+            lambda: self.tolerance_seen, lambda _: self.staleness, settings, self.metrics, settle_seconds=0.0,
         )  # fmt: skip
         api.answers[POLICIES] = text('{"metadata": {}, "items": []}')
 
@@ -97,7 +97,6 @@ Make = Callable[..., Case]
 @pytest.fixture
 async def make(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Make]:
     """Starts a companion at the next await; plans take the place of the product's."""
-    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
     running: list[asyncio.Task[None]] = []
     async with FakeApi() as api, Session(api.load) as session:
 

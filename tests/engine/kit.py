@@ -154,6 +154,7 @@ async def standing(*services: Service, **settings: Any) -> AsyncIterator[Stand]:
         session = await stack.enter_async_context(Session(cluster.load, metrics=metrics))
         engine = Engine(_settings(proms, platforms, settings), session, metrics)
         scales = ScaleReader(session, metrics)
+        scales.deadline_seconds = 5.0  # a busy machine is no slow server
         provider = MetricsProvider(engine.snapshots, scales, engine.stale, engine.filling, session.now)
         stand = Stand(cluster, session, engine, metrics, proms, platforms, provider)
         for service in services:

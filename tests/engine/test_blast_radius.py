@@ -7,10 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from adapter.companion import companion as module
 from adapter.companion.companion import Companion
-from adapter.evaluation import worker
-from adapter.kube import scale
 from adapter.kube.leader_election import LeaderElector
 from adapter.settings import CompanionSettings
 from tests.companion.test_companion import Leading
@@ -30,13 +27,6 @@ from tests.registries.http_kit import said
 
 WRITING = {"fast_scale_up": True, "deletion_cost": True, "hpa_configuration": True, "events": False}
 SETTINGS = {"features": WRITING, "writes_per_second": 100, "status_interval_seconds": 0.5}
-
-
-@pytest.fixture(autouse=True)
-def short_laws(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale, "DEADLINE_SECONDS", 5.0)
-    monkeypatch.setattr(worker, "RESYNC_SECONDS", 0.5)
-    monkeypatch.setattr(module, "SETTLE_SECONDS", 0.0)
 
 
 @contextlib.asynccontextmanager
@@ -59,6 +49,7 @@ async def accompanied() -> AsyncIterator[Stand]:
             engine.stale,
             CompanionSettings.model_validate(SETTINGS),
             stand.metrics,
+            settle_seconds=0.0,
         )
         engine.snapshots.subscribe(companion.changed)
         task = asyncio.create_task(companion.run())

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.evaluation.evaluator import Evaluator
+from adapter.evaluation.evaluator import FEW_PODS, Evaluator
 from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, decode_policy
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import ResolvedTarget
@@ -195,16 +195,16 @@ def test_the_memory_of_an_assessment_is_used_by_the_next_of_the_same_policy(
     assert ("uid-web-4" in last) == remembered
 
 
-@pytest.mark.parametrize("few_pods", [4, 5])
-def test_the_thread_assesses_only_policies_with_more_than_few_pods(
-    stand: Stand, few_pods: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("adapter.evaluation.evaluator.FEW_PODS", few_pods)
+@pytest.mark.parametrize("pods", [FEW_PODS, FEW_PODS + 1])
+def test_the_thread_assesses_only_policies_with_more_than_few_pods(stand: Stand, pods: int) -> None:
+    for one in web_pods(pods)[5:]:
+        stand.world.pod_changed(None, one)
     evaluation = stand.evaluator.begin(KEY)
-    assert callable(evaluation) == (few_pods < 5)
+    assert callable(evaluation) == (pods > FEW_PODS)
     view = evaluation() if callable(evaluation) else evaluation
     assert view is not None
-    assert desired(view) == 7
+    assert view.assessment is not None
+    assert len(view.assessment.pods) == pods
 
 
 def test_the_metrics_of_a_policy_have_its_decision_and_usage(stand: Stand) -> None:

@@ -91,8 +91,8 @@ async def test_a_failed_evaluation_drops_the_last_assessment_and_stops_no_other_
     assert bench.metrics.registry.get_sample_value("effective_load_errors_total", {"reason": "assessment"}) == 1
 
 
-async def test_every_policy_is_evaluated_again_without_a_change(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("adapter.evaluation.worker.RESYNC_SECONDS", 0.05)
+async def test_every_policy_is_evaluated_again_without_a_change(bench: Bench) -> None:
+    bench.worker.resync_seconds = 0.05
     bench.views[A] = view(A)
     bench.run(A)
     await until(bench, 3)

@@ -14,7 +14,6 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from blockbuster import BlockingError
 
-from adapter.runtime import http
 from adapter.runtime.http import MIB, Access, Client, credentials, secret
 from adapter.runtime.source_errors import AnswerTooLarge, SourceUnreachable
 
@@ -51,11 +50,6 @@ async def started(source: Source, context: ssl.SSLContext | None = None) -> Test
     return server
 
 
-@pytest.fixture(autouse=True)
-def _look_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "LOOK_SECONDS", 0.0)
-
-
 @pytest.fixture
 async def source() -> AsyncIterator[Source]:
     """A server without TLS."""
@@ -76,11 +70,12 @@ async def secure(tmp_path: Path) -> AsyncIterator[tuple[Source, Path]]:
 
 @pytest.fixture
 async def client_of() -> AsyncIterator[Callable[..., Client]]:
-    """Makes clients, and closes them."""
+    """Makes clients that look at their files for each request, and closes them."""
     made: list[Client] = []
 
     def make(access: Access | None = None, **options: object) -> Client:
         made.append(Client(access or Access(), **{"timeout": 20.0, **options}))  # type: ignore[arg-type]
+        made[-1].look_seconds = 0.0
         return made[-1]
 
     yield make
@@ -197,11 +192,11 @@ class TestFiles:
         assert source.sent("Authorization") == ["Bearer aaa", "Bearer bbb"]
 
     async def test_files_are_not_looked_at_for_each_request(
-        self, source: Source, client_of: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, source: Source, client_of: Make, tmp_path: Path
     ) -> None:
-        monkeypatch.setattr(http, "LOOK_SECONDS", 3600.0)
         (token := tmp_path / "token").write_text("aaa")
         client = client_of(Access(bearer_token_file=str(token)))
+        client.look_seconds = 3600.0
         await client.send("GET", source.url)
         token.write_text("bbb")
         await client.send("GET", source.url)
