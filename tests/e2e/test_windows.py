@@ -131,7 +131,7 @@ def test_missed_scrapes_and_a_restart_in_a_gap_shrink_nothing(
     miss(exporter, 4)
     adapter.restart()
     services.hold(2 * WINDOW + 2)
-    services.fall(40)
+    services.fall(120)
 
 
 def miss(exporter: Exporter, scrapes: int) -> None:
