@@ -11,7 +11,6 @@ from adapter.runtime.backoff import Backoff
 from tests.engine.cluster import Object
 from tests.engine.kit import DESIRED, Service, Stand, running, standing
 
-pytestmark = pytest.mark.xdist_group("long waits")  # on one worker, while the others compute
 WEB = Service("shop", "web", "deployments", "cpu")
 THING = Service("cart", "thing", "widgets", "cpu")
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapter.evaluation.evaluator import FEW_PODS, Evaluator
+from adapter.evaluation.evaluator import Evaluator
 from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, decode_policy
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import ResolvedTarget
@@ -195,16 +195,18 @@ def test_the_memory_of_an_assessment_is_used_by_the_next_of_the_same_policy(
     assert ("uid-web-4" in last) == remembered
 
 
-@pytest.mark.parametrize("pods", [FEW_PODS, FEW_PODS + 1])
-def test_the_thread_assesses_only_policies_with_more_than_few_pods(stand: Stand, pods: int) -> None:
+@pytest.mark.parametrize(("pods", "count", "threaded"), [(50, 63, False), (51, 64, True)])
+def test_the_thread_assesses_only_policies_with_more_than_50_pods(
+    stand: Stand, pods: int, count: int, threaded: bool
+) -> None:
+    stand.inputs.found, stand.inputs.samples = deployment(pods), loads(pods, "1500m")
     for one in web_pods(pods)[5:]:
         stand.world.pod_changed(None, one)
     evaluation = stand.evaluator.begin(KEY)
-    assert callable(evaluation) == (pods > FEW_PODS)
+    assert callable(evaluation) == threaded
     view = evaluation() if callable(evaluation) else evaluation
     assert view is not None
-    assert view.assessment is not None
-    assert len(view.assessment.pods) == pods
+    assert desired(view) == count
 
 
 def test_the_metrics_of_a_policy_have_its_decision_and_usage(stand: Stand) -> None:

@@ -18,7 +18,6 @@ from adapter.telemetry.metrics import Metrics
 from tests.registries.kit import Clock, PlayedSource, served
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.xdist_group("long waits")  # on one worker, while the others compute
 WEB, CART, API = ServiceKey("one", "web"), ServiceKey("one", "cart"), ServiceKey("two", "api")
 ONE = ConsulRegistry(name="one", type="Consul", servers=("http://one:8500",))
 TWO = ConsulRegistry(name="two", type="Consul", servers=("http://two:8500",))

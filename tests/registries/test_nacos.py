@@ -16,7 +16,6 @@ from adapter.registries.source import ServiceKey
 from adapter.settings.registries import NacosRegistry
 from tests.registries.kit import FollowedService, served
 
-pytestmark = pytest.mark.xdist_group("long waits")  # on one worker, while the others compute
 SHOP = ServiceKey("nacos", "shop")
 
 
