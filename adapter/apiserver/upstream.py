@@ -67,12 +67,9 @@ class _Document(msgspec.Struct, rename="camel"):
 
 _DOCUMENT = Decoder(_Document)
 
-Queries = Mapping[str, NamedQueryResult]
-"""The named queries that this adapter serves itself, by name."""
 
-
-def is_ours(request: RequestInfo, queries: Queries) -> bool:
-    """Whether the metric of a request is this adapter's own."""
+def is_ours(request: RequestInfo, queries: Mapping[str, NamedQueryResult]) -> bool:
+    """Whether the metric of a request is this adapter's own; `queries`: those that it serves itself, by name."""
     if is_reserved(request.metric) or request.kind is RequestKind.POLICY:
         return True
     query = queries.get(request.metric)

@@ -18,7 +18,7 @@ from adapter.kube.errors import KubeError, decode_answer
 from adapter.kube.objects import ListMeta, ObjectList, WatchedMeta, WatchedObject, WatchEvent
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff, LogOnce
-from adapter.runtime.concurrency import Slices
+from adapter.runtime.concurrency import Slices, running
 from adapter.runtime.decoding import Decoder
 from adapter.telemetry.metrics import Metrics
 
@@ -80,8 +80,7 @@ class Reflector(Generic[T]):
         """The last error; None once the copy is confirmed again."""
         self.backoff = Backoff()
         self._session, self._path, self._decode, self._on_event = session, path, decode, on_event
-        self._limit = page
-        self._silence = SILENCE_SECONDS if silence is None else silence
+        self._limit, self._silence = page, SILENCE_SECONDS if silence is None else silence
         self._metrics, self._sleep = metrics or Metrics(), sleep
         self._items: dict[str, T] = {}
         self._versions: dict[str, str] = {}
@@ -119,19 +118,18 @@ class Reflector(Generic[T]):
         began = self._session.monotonic()
         new: dict[str, tuple[str, T]] = {}
         slices = Slices()
-        page = await self._fetch("")
+        page, head = await self._fetch(None), ListMeta()
         as_of = self._session.now(), self._session.monotonic()
-        while True:
-            for raw in page.items or ():
-                meta = decode_answer(_HEAD.decode, raw, self._path).metadata
-                version_and_item = self._item(meta, raw)
-                if version_and_item is not None:
-                    new[meta.key] = version_and_item
-                await slices.breathe()
-            if not page.metadata.token:
-                break
-            page = await self._fetch(page.metadata.token)
-        version = self._version_of(page.metadata)  # before the copy: an answer without one may be no list at all
+        while page is not None:
+            async with running(self._fetch(page)) as following:  # the API server makes it while this one is decoded
+                for raw in page.items or ():
+                    meta = decode_answer(_HEAD.decode, raw, self._path).metadata
+                    version_and_item = self._item(meta, raw)
+                    if version_and_item is not None:
+                        new[meta.key] = version_and_item
+                    await slices.breathe()
+                head, page = page.metadata, await following
+        version = self._version_of(head)  # before the copy: an answer without one may be no list at all
         for key in [key for key in self._items if key not in new]:
             self._drop(key)
             await slices.breathe()
@@ -145,9 +143,10 @@ class Reflector(Generic[T]):
         took = round(self._session.monotonic() - began, 3)
         _log.info("resource_listed", resource=self.name, objects=len(new), seconds=took)
 
-    async def _fetch(self, token: str) -> ObjectList:
-        """One page, its objects not yet decoded."""
-        while True:
+    async def _fetch(self, before: ObjectList | None) -> ObjectList | None:
+        """The page after this one, its objects not yet decoded; None after the last."""
+        token = "" if before is None else before.metadata.token
+        while before is None or token:
             params = {"limit": str(self._limit), **({"continue": token} if token else {})}
             largest = LARGEST_PAGE if self._limit > 1 else LARGEST_ANSWER
             try:
@@ -160,6 +159,7 @@ class Reflector(Generic[T]):
                 self._limit //= 2
             else:
                 return decode_answer(_PAGE.decode, body, self._path)
+        return None
 
     def _item(self, meta: WatchedMeta, raw: msgspec.Raw) -> tuple[str, T] | None:
         """The object's version and item. An unchanged object keeps its item, an unreadable one its last known one."""

@@ -6,7 +6,7 @@ import weakref
 
 import pytest
 
-from adapter.runtime.concurrency import SingleFlight, Slices
+from adapter.runtime.concurrency import SingleFlight, Slices, running
 
 
 async def test_used_up_slice_lets_a_request_be_answered() -> None:
@@ -21,6 +21,13 @@ async def test_used_up_slice_lets_a_request_be_answered() -> None:
     await Slices(0.0).breathe()
     assert answered.is_set()
     await answering
+
+
+async def test_work_beside_a_block_that_fails_is_cancelled() -> None:
+    with pytest.raises(ValueError, match="the block's own"):
+        async with running(asyncio.Event().wait()) as task:
+            raise ValueError("the block's own")
+    assert task.cancelled()
 
 
 class Question:
