@@ -27,7 +27,7 @@ import yaml
 from lab.benchmarks import record, scene
 from lab.benchmarks.processes import cpu_seconds, memory
 from lab.benchmarks.stage import Stage, first_answer, request
-from lab.harness.adapter import AdapterProcess, account_kubeconfig, established
+from lab.harness.adapter import AdapterProcess, as_in_a_pod, established
 from lab.harness.binaries import print_to_stderr
 from lab.harness.client import condition_true, tls_context
 from lab.harness.control_plane import ControlPlane
@@ -95,9 +95,7 @@ class Fleet(Stage):
                 if item.get("kind") == "CustomResourceDefinition":
                     established(self.cluster, item)
         time.sleep(_SETTLED_SCHEMA_SECONDS)  # a changed schema ends the watches of its objects
-        adapter = AdapterProcess(
-            self.cluster, self._settings, kubeconfig=account_kubeconfig(self.cluster), name=f"adapter-{name}"
-        )
+        adapter = as_in_a_pod(AdapterProcess(self.cluster, self._settings, name=f"adapter-{name}"))
         adapter.component.cwd = root  # `-m` imports the package from here
         adapter.register()
         pair = self.cluster.front_proxy_cert()

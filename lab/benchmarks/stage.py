@@ -13,7 +13,7 @@ from lab.benchmarks import scene, store
 from lab.benchmarks.load import Plan
 from lab.benchmarks.processes import favour
 from lab.harness import objects
-from lab.harness.adapter import NAMESPACE, AdapterProcess, account_kubeconfig, install_crds
+from lab.harness.adapter import NAMESPACE, AdapterProcess, as_in_a_pod, install_crds
 from lab.harness.binaries import print_to_stderr
 from lab.harness.client import tls_context
 from lab.harness.control_plane import ControlPlane
@@ -108,8 +108,9 @@ class Stage(Scenery):
 
     def _adapter(self) -> AdapterProcess:
         """The adapter with exactly the rights of the manifests."""
-        adapter = AdapterProcess(self.cluster, kubeconfig=account_kubeconfig(self.cluster))
+        adapter = AdapterProcess(self.cluster)
         adapter.component.command[0] = self._python
+        as_in_a_pod(adapter)
         adapter.register()
         self._stack.callback(adapter.stop)
         return adapter
