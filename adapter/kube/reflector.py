@@ -5,6 +5,7 @@ No step holds the event loop for long: objects are decoded one by one, and work 
 """
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from adapter.kube.errors import KubeError, decode_answer
 from adapter.kube.objects import ListMeta, ObjectList, WatchedMeta, WatchedObject, WatchEvent
 from adapter.kube.session import LARGEST_ANSWER, Session
 from adapter.runtime.backoff import Backoff, LogOnce
-from adapter.runtime.concurrency import Slices, running
+from adapter.runtime.concurrency import Slices, one_ahead
 from adapter.runtime.decoding import Decoder
 from adapter.telemetry.metrics import Metrics
 
@@ -115,20 +116,18 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """Replaces the copy; the old one is served until the new list is complete."""
-        began = self._session.monotonic()
-        new: dict[str, tuple[str, T]] = {}
-        slices = Slices()
-        page, head = await self._fetch(None), ListMeta()
         as_of = self._session.now(), self._session.monotonic()
-        while page is not None:
-            async with running(self._fetch(page)) as following:  # the API server makes it while this one is decoded
+        new: dict[str, tuple[str, T]] = {}
+        head, slices = ListMeta(), Slices()
+        async with contextlib.aclosing(one_ahead(self._fetch)) as pages:  # one is made while another is decoded
+            async for page in pages:
+                head = page.metadata
                 for raw in page.items or ():
                     meta = decode_answer(_HEAD.decode, raw, self._path).metadata
                     version_and_item = self._item(meta, raw)
                     if version_and_item is not None:
                         new[meta.key] = version_and_item
                     await slices.breathe()
-                head, page = page.metadata, await following
         version = self._version_of(head)  # before the copy: an answer without one may be no list at all
         for key in [key for key in self._items if key not in new]:
             self._drop(key)
@@ -140,13 +139,15 @@ class Reflector(Generic[T]):
         self._confirm(as_of)
         self.synced.set()
         self.answered.set()
-        took = round(self._session.monotonic() - began, 3)
+        took = round(self._session.monotonic() - as_of[1], 3)
         _log.info("resource_listed", resource=self.name, objects=len(new), seconds=took)
 
     async def _fetch(self, before: ObjectList | None) -> ObjectList | None:
-        """The page after this one, its objects not yet decoded; None after the last."""
+        """The page after this one (None: the first), its objects not yet decoded; None after the last."""
         token = "" if before is None else before.metadata.token
-        while before is None or token:
+        if before is not None and not token:
+            return None
+        while True:
             params = {"limit": str(self._limit), **({"continue": token} if token else {})}
             largest = LARGEST_PAGE if self._limit > 1 else LARGEST_ANSWER
             try:
@@ -159,7 +160,6 @@ class Reflector(Generic[T]):
                 self._limit //= 2
             else:
                 return decode_answer(_PAGE.decode, body, self._path)
-        return None
 
     def _item(self, meta: WatchedMeta, raw: msgspec.Raw) -> tuple[str, T] | None:
         """The object's version and item. An unchanged object keeps its item, an unreadable one its last known one."""

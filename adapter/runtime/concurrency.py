@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, MutableMapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, MutableMapping
 from typing import Any, Generic, TypeVar
 
 SLICE_SECONDS = 0.002
@@ -25,15 +25,20 @@ async def wait_for_event(event: asyncio.Event, seconds: float | None) -> bool:
         return False
 
 
-@contextlib.asynccontextmanager
-async def running(work: Coroutine[Any, Any, T]) -> AsyncIterator[asyncio.Task[T]]:
-    """The work as a task; what is left of it at the end of the block is cancelled, and awaited."""
-    task = asyncio.create_task(work)
+async def one_ahead(fetch: Callable[[T | None], Coroutine[Any, Any, T | None]]) -> AsyncGenerator[T, None]:
+    """What `fetch` returns for None, then for each item before, until it returns None; the next while one is used.
+
+    Close it where it may not be used up: the fetch under way is cancelled then.
+    """
+    task = asyncio.create_task(fetch(None))
     try:
-        yield task
+        while (item := await task) is not None:
+            task = asyncio.create_task(fetch(item))
+            yield item
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+        del task  # an error's frames would hold it: only a full collection frees such a cycle
 
 
 class SingleFlight(Generic[K, T]):

@@ -301,7 +301,7 @@ class TestTrouble:
 class TestProof:
     """When the copy was last known to be current, and for how long it may be believed."""
 
-    async def test_list_proves_the_moment_of_its_first_page(
+    async def test_list_proves_the_moment_of_its_first_request(
         self, api: FakeApi, make: Make, timed: Session, clock: Clock
     ) -> None:
         for index in range(4):

@@ -3,10 +3,11 @@
 import asyncio
 import gc
 import weakref
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from adapter.runtime.concurrency import SingleFlight, Slices, running
+from adapter.runtime.concurrency import SingleFlight, Slices, one_ahead
 
 
 async def test_used_up_slice_lets_a_request_be_answered() -> None:
@@ -21,13 +22,6 @@ async def test_used_up_slice_lets_a_request_be_answered() -> None:
     await Slices(0.0).breathe()
     assert answered.is_set()
     await answering
-
-
-async def test_work_beside_a_block_that_fails_is_cancelled() -> None:
-    with pytest.raises(ValueError, match="the block's own"):
-        async with running(asyncio.Event().wait()) as task:
-            raise ValueError("the block's own")
-    assert task.cancelled()
 
 
 class Question:
@@ -97,19 +91,22 @@ async def test_error_without_a_waiter_is_not_reported(flights: SingleFlight[str,
     assert complaints == []
 
 
-async def test_error_is_freed_without_a_garbage_collection(flights: SingleFlight[str, str]) -> None:
-    """An API server that is down for minutes fails thousands of flights, each with the frames of a request."""
+@pytest.mark.parametrize(
+    "begin", [lambda refuse: SingleFlight({}).join("a", refuse), lambda refuse: anext(one_ahead(refuse))]
+)
+async def test_error_is_freed_without_a_garbage_collection(begin: Callable[..., Awaitable[str]]) -> None:
+    """An API server that is down for minutes fails thousands of requests, each with its frames, or half of a list."""
 
     class RefusedError(Exception):
         pass
 
-    async def refuse() -> str:
+    async def refuse(_before: str | None = None) -> str:
         raise RefusedError
 
     gc.disable()
     try:
         with pytest.raises(RefusedError) as caught:
-            await flights.join("a", refuse)
+            await begin(refuse)
         gone = weakref.ref(caught.value)
         del caught
         await asyncio.sleep(0)
