@@ -77,10 +77,10 @@ class Slices:
 
     def __init__(self, seconds: float = SLICE_SECONDS) -> None:
         self._seconds = seconds
-        self._until = 0.0
+        self._until = time.perf_counter() + seconds
 
     async def breathe(self) -> None:
-        """Yields the loop and begins the next slice where this one is over, as it is before the first."""
+        """Yields the loop and begins the next slice where this one is over; the first begins with the object."""
         if time.perf_counter() >= self._until:
             await turn()
             self._until = time.perf_counter() + self._seconds
