@@ -8,10 +8,11 @@ import socket
 import threading
 import time
 import urllib.parse
+from contextlib import suppress
 from typing import Any, Self
 
 from lab.harness.prometheus import LOOPBACK, HttpThread
-from lab.harness.workloads import Workloads
+from lab.harness.workloads import Workloads, until
 
 
 class Numbers(HttpThread):
@@ -88,20 +89,23 @@ class Course:
     """Watches the Deployments of a namespace: records every count of each, with its time (monotonic seconds)."""
 
     def __init__(self, workloads: Workloads) -> None:
-        client, path = workloads.client, f"/apis/apps/v1/namespaces/{workloads.namespace}/deployments"
+        self._client = client = workloads.client
+        self._path = path = f"/apis/apps/v1/namespaces/{workloads.namespace}/deployments"
         found = client.get(path)
         self.steps: dict[str, list[tuple[float, int]]] = {
             one["metadata"]["name"]: [(time.monotonic(), one["spec"]["replicas"])] for one in found["items"]
         }
         self._connection = http.client.HTTPSConnection(client.host, client.port, context=client.context)
-        version = found["metadata"]["resourceVersion"]
-        self._connection.request("GET", f"{path}?watch=1&resourceVersion={version}", headers=client.headers)
+        self._version = int(found["metadata"]["resourceVersion"])
+        self._connection.request("GET", f"{path}?watch=1&resourceVersion={self._version}", headers=client.headers)
         self._answer = self._connection.getresponse()
         self._thread = threading.Thread(target=self._follow, daemon=True)
         self._thread.start()
 
     def counts(self, name: str) -> list[int]:
-        """The counts of a Deployment in order."""
+        """The counts of a Deployment in order, up to the one that it has now."""
+        now = int(self._client.get(f"{self._path}/{name}")["metadata"]["resourceVersion"])
+        until(lambda: self._version >= now, 10, lambda: f"the watch is at {self._version}, not at {now}", 0.01)
         return [count for _, count in self.steps[name]]
 
     def reached(self, name: str, count: int) -> float | None:
@@ -122,12 +126,11 @@ class Course:
         self.close()
 
     def _follow(self) -> None:
-        try:
+        with suppress(OSError, ValueError, http.client.HTTPException, AttributeError):  # closed
             for line in self._answer:
                 at, event = time.monotonic(), json.loads(line)
                 name, count = event["object"]["metadata"]["name"], event["object"]["spec"]["replicas"]
                 known = self.steps.setdefault(name, [])
                 if not known or known[-1][1] != count:
                     known.append((at, count))
-        except (OSError, ValueError, http.client.HTTPException, AttributeError):
-            return  # closed
+                self._version = int(event["object"]["metadata"]["resourceVersion"])
