@@ -55,8 +55,7 @@ def server_context(pair: KeyPair, authority: str) -> ServerContext:
     context.set_ecdh_curve(_GROUP)
     context.verify_mode = ssl.CERT_REQUIRED
     # As Go verifies: any certificate of the bundle is an anchor, and CAs of managed clouds lack key identifiers.
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.verify_flags = (context.verify_flags | ssl.VERIFY_X509_PARTIAL_CHAIN) & ~ssl.VERIFY_X509_STRICT
     load_pair(context, pair)
     try:
         context.load_verify_locations(cadata=authority)
@@ -152,17 +151,18 @@ class Door:
 
     async def _greet(self, connection: socket.socket, peer: str, context: ServerContext, protocol: Protocol) -> None:
         """Shake hands; then the protocol has the connection, if its client is the front proxy."""
-        loop = asyncio.get_running_loop()
+        handler = protocol()
         try:
-            transport, _ = await loop.connect_accepted_socket(
-                protocol,
+            transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
+                lambda: handler,
                 connection,
                 ssl=context,
                 ssl_handshake_timeout=self.handshake_seconds,
                 ssl_shutdown_timeout=_SHUTDOWN_SECONDS,
             )
         except OSError as error:  # TLS errors and time-outs among them
-            error.__traceback__ = None  # its frames refer to it: 80 KiB would stay until a full garbage collection
+            error.__traceback__ = None  # or this and the handler keep themselves: 80 KiB until a full collection
+            handler.connection_lost(error)
             connection.close()
             return
         finally:

@@ -2,8 +2,9 @@
 
 2,000, 20,000 and 50,000 pods by default, 25 for each policy and 500 in a namespace. For each size: the start to the
 first correct answer, processor and memory at rest, and latencies: of a metric at the stock controller's rate, alone and
-while `/metrics` is scraped each second, and of `desired_replicas` and the live read behind it at 100 requests a second.
-The *constant server* is an aiohttp server that returns constant bytes over the same TLS. It takes ten minutes.
+while `/metrics` is scraped each second, of `desired_replicas` and the live read behind it at 100 requests a second, and
+of both by the aggregator. The *constant server* is an aiohttp server that returns constant bytes over the same TLS. It
+takes a quarter of an hour.
 """
 
 import socket
@@ -22,14 +23,15 @@ from lab.benchmarks import record
 from lab.benchmarks.load import Plan
 from lab.benchmarks.measure import Measured, measure
 from lab.benchmarks.processes import cpu_seconds, favour, memory, share_of_processor
-from lab.benchmarks.stage import Stage
+from lab.benchmarks.stage import Stage, request
+from lab.harness import objects
 from lab.harness.binaries import print_to_stderr
 from lab.harness.processes import LocalServer, free_ports
 
 PODS_OF_A_POLICY, PODS_OF_A_NAMESPACE = 25, 500
 SYNC_SECONDS = 15.0
 """How often the stock controller asks for each policy."""
-_RATE = 100.0
+_RATE, _CONSTANT_GROUP = 100.0, "constant.example.com"
 
 
 def run(pods: int, python: str, seconds: float) -> dict[str, Any]:
@@ -38,16 +40,17 @@ def run(pods: int, python: str, seconds: float) -> dict[str, Any]:
     with Stage(policies, pods, namespaces, python) as stage:
         figures = {
             "scene": {"policies": policies, "pods": pods, "namespaces": namespaces},
-            "start": _started(stage),
+            "start": start(stage),
             "rest": {"cpu_share": share_of_processor(stage.pid, seconds), "mib": memory(stage.pid)["now"]},
             "requests": {**_at_the_stock_rate(stage, seconds), **_live(stage, seconds / 2)},
+            "by the aggregator": _through_aggregator(stage, seconds),
             "mib": memory(stage.pid),
         }
     print_to_stderr(f"{pods} pods: {figures}")
     return figures
 
 
-def _started(stage: Stage) -> dict[str, float]:
+def start(stage: Stage) -> dict[str, float]:
     """Starts the adapter; the seconds and processor time until its first correct answer."""
     seconds = stage.first_answer(180)
     cpu = cpu_seconds(stage.pid)
@@ -119,7 +122,7 @@ def serve_constant(port: str, certificate: str, key: str) -> None:
 
     app, context = web.Application(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate, key)
-    app.router.add_get("/", answer)
+    app.router.add_get("/{path:.*}", answer)
     web.run_app(app, host="127.0.0.1", port=int(port), ssl_context=context, print=None, access_log=None)
 
 
@@ -136,6 +139,25 @@ def _live(stage: Stage, seconds: float) -> dict[str, Any]:
         "desired_replicas": {"rate": _RATE, **asked.summary, "cpu_ms": round(1000 / asked.per_cpu_second, 2)},
         "the live read alone": {"rate": _RATE, **read.summary},
     }
+
+
+def _through_aggregator(stage: Stage, seconds: float) -> dict[str, Any]:
+    """Both kinds of metric and the constant server behind the API server, in turn."""
+    plans = {
+        metric: stage.plan_through_api_server(
+            [request(service, metric) for service in stage.services], seconds=seconds, rate=_RATE
+        )
+        for metric in ("effective_cpu", "desired_replicas")
+    }
+    with Constant(stage.plan("effective_cpu", seconds=seconds, rate=_RATE)) as constant:
+        client = stage.cluster.client
+        client.apply(objects.external_service("constant", "kube-system", constant.port))
+        client.apply(objects.api_service(_CONSTANT_GROUP, "v1", ("kube-system", "constant", constant.port)))
+        stage.cluster.wait_api_service(f"v1.{_CONSTANT_GROUP}")
+        plans["constant"] = replace(plans["effective_cpu"], requests=[(f"/apis/{_CONSTANT_GROUP}/v1", "constant")])
+        runs = [(name, measure(plan, stage.pid)) for _ in range(2) for name, plan in plans.items()]
+    both = {name: Measured(tuple(it for key, run in runs if key == name for it in run.latencies)) for name in plans}
+    return {name: {"rate": _RATE, **each.summary} for name, each in both.items()}
 
 
 def main() -> None:

@@ -44,10 +44,11 @@ HEADERS = [
 class Stage(Scenery):
     """Starts everything; `policies`, `pods` and `namespaces` are the numbers of objects.
 
-    `python` is the interpreter of the adapter, `policy` makes the policy of a service.
+    `python` is the interpreter of the adapter, `command` what it runs, `policy` makes the policy of a service.
     """
 
     policy = staticmethod(scene.policy)
+    command: tuple[str, ...] = ("-m", "adapter.cli", "serve")
 
     def __init__(self, policies: int, pods: int, namespaces: int, python: str) -> None:
         self.services = scene.services(policies, pods, namespaces)
@@ -108,7 +109,7 @@ class Stage(Scenery):
 
     def _adapter(self) -> AdapterProcess:
         """The adapter with exactly the rights of the manifests."""
-        adapter = AdapterProcess(self.cluster)
+        adapter = AdapterProcess(self.cluster, command=self.command)
         adapter.component.command[0] = self._python
         as_in_a_pod(adapter)
         adapter.register()

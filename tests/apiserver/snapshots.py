@@ -9,13 +9,7 @@ from adapter.load.pods import Container, Pod, PodAssessment, PodState
 from adapter.load.quantity import NANO
 from adapter.load.samples import Point
 from adapter.load.spec import Bounds, Metric, Policy, Scale, Target
-from adapter.snapshot import (
-    Key,
-    PodStore,
-    PolicyView,
-    Problem,
-    Snapshot,
-)
+from adapter.snapshot import Key, PodStore, PolicyView, Problem, Snapshot
 from adapter.usage.query_results import NamedQueryResult, Series
 
 NOW = 1_800_000_000.0

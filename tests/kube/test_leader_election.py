@@ -8,16 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapter.kube.leader_election import BELIEVED_SECONDS, DURATION_SECONDS, RETRY_SECONDS
-from tests.kube.lease_kit import (
-    Candidate,
-    Server,
-    in_own_time,
-    leader,
-    moment,
-    one_and_another,
-    overlaps,
-    unlucky,
-)
+from tests.kube.lease_kit import Candidate, Server, in_own_time, leader, moment, one_and_another, overlaps, unlucky
 
 FAILOVER_SECONDS = 15.0
 

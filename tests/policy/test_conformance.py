@@ -9,14 +9,7 @@ import pytest
 from adapter.load.quantity import NANO
 from adapter.load.spec import Algorithm, Bounds, HpaTolerance, Mode, Seconds, Strategy
 from adapter.policy.conformance import Wiring, flaws
-from adapter.policy.hpa import (
-    CrossVersionReference,
-    Hpa,
-    HpaMetric,
-    ScalingActive,
-    ScalingPolicy,
-    ScalingRules,
-)
+from adapter.policy.hpa import CrossVersionReference, Hpa, HpaMetric, ScalingActive, ScalingPolicy, ScalingRules
 from adapter.policy.linking import Neighbours
 from tests.load.kit import cpu, policy
 

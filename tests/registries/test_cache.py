@@ -8,13 +8,7 @@ from structlog.testing import capture_logs
 from adapter.load.roster import Instance, Roster
 from adapter.registries.cache import InstanceCache
 from adapter.registries.source import ServiceKey
-from adapter.runtime.source_errors import (
-    NotAllowed,
-    NotAuthenticated,
-    SourceError,
-    SourceUnreachable,
-    WrongAnswer,
-)
+from adapter.runtime.source_errors import NotAllowed, NotAuthenticated, SourceError, SourceUnreachable, WrongAnswer
 from adapter.settings.registries import ConsulRegistry
 from adapter.telemetry.metrics import Metrics
 

@@ -15,15 +15,7 @@ from kazoo.security import make_digest_acl  # type: ignore[import-untyped]
 from adapter.registries.follow import probe
 from lab.chaos.proxies import TcpProxy
 from lab.harness.registries.zookeeper import ZooKeeper
-from tests.registries.zookeeper_kit import (
-    APPLICATION,
-    INTERFACE,
-    PORT,
-    RULES,
-    SPRING,
-    Processes,
-    following,
-)
+from tests.registries.zookeeper_kit import APPLICATION, INTERFACE, PORT, RULES, SPRING, Processes, following
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration

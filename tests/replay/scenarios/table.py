@@ -14,16 +14,7 @@ from adapter.commands.replay.loop import play as play_loop
 from adapter.commands.replay.model import Autoscaler
 from adapter.commands.replay.score import Summary, pieces
 from adapter.commands.terminal.output import aligned
-from tests.replay.scenarios.catalog import (
-    BEGAN,
-    HOUR,
-    MILLI,
-    MINUTE,
-    SCENARIOS,
-    SETUP,
-    Contender,
-    ReplayScenario,
-)
+from tests.replay.scenarios.catalog import BEGAN, HOUR, MILLI, MINUTE, SCENARIOS, SETUP, Contender, ReplayScenario
 
 PAGE = Path(__file__).parents[3] / "docs" / "scenarios.md"
 _TABLE = re.compile(r"(?<=## Results\n\n```\n).*?(?=```\n)", re.DOTALL)

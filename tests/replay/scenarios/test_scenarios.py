@@ -5,15 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.replay.kit import policy
-from tests.replay.scenarios.catalog import (
-    FOLLOWING,
-    MINUTE,
-    RAW,
-    SCENARIOS,
-    WATERMARK,
-    Contender,
-    native,
-)
+from tests.replay.scenarios.catalog import FOLLOWING, MINUTE, RAW, SCENARIOS, WATERMARK, Contender, native
 from tests.replay.scenarios.table import PAGE, counts, page, play, results
 
 FLOOR = f"{WATERMARK} with a floor"
