@@ -1,9 +1,9 @@
 """The longest steps of the event loop with 50,000 pods: `python -m lab.benchmarks.relist`, on a real API server.
 
 In the start, in a minute at rest, and while the API server is killed and started again, so that everything is listed
-anew; there a metric is read 100 times a second, too. A callback's time by the clock contains what the machine gave to
-others, which its processor time does not. Exits with status 1 if a step takes longer than 50 ms, or if a request fails.
-It takes seven minutes.
+anew; there a metric is read 100 times a second, too. The clock's time of a step contains what two processors gave to
+the API server meanwhile, its processor time does not. Exits with status 1 if a step takes more than 50 ms of processor
+time, or if a request fails. It takes six minutes.
 """
 
 import json
@@ -45,11 +45,12 @@ class SteppedStage(Stage):
 
 
 def longest(steps: list[Step]) -> dict[str, Any]:
-    """The longest step by the clock, that by processor time, and the number of those that were too long."""
+    """The longest step by the clock and that by processor time, and how many took longer than the aim by either."""
     return {
         "longest_ms": round(1000 * max((step["seconds"] for step in steps), default=0.0), 1),
         "longest_cpu_ms": round(1000 * max((step["cpu"] for step in steps), default=0.0), 1),
         "too_long": sum(1000 * step["seconds"] > MOST_MS for step in steps),
+        "too_long_cpu": sum(1000 * step["cpu"] > MOST_MS for step in steps),
     }
 
 
@@ -93,7 +94,7 @@ def main() -> int:
     record.write(given.output, figures)
     scenes = [figures["start"], figures["rest"], *figures["relists"]]
     refused = sum(one["effective_cpu"]["refused"] for one in figures["relists"])
-    return 1 if refused or any(one["too_long"] for one in scenes) else 0
+    return 1 if refused or any(one["too_long_cpu"] for one in scenes) else 0
 
 
 if __name__ == "__main__":
