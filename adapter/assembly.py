@@ -14,7 +14,7 @@ import structlog
 
 from adapter.engine import Engine
 from adapter.kube.session import Session
-from adapter.runtime.process import cancel_at_signal, collect_at_set_times, raise_file_limit
+from adapter.runtime.process import cancel_at_signal, collect_garbage, raise_file_limit
 from adapter.settings import Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry
@@ -74,7 +74,7 @@ async def run(
                 _log.info("telemetry_server_started", port=port)
                 for title, task in {"heartbeat": heartbeat.run, **process.tasks}.items():
                     tasks.create_task(task(), name=title)
-                tasks.create_task(collect_at_set_times(process.engine.assessed), name="garbage")
+                tasks.create_task(collect_garbage(process.engine.assessed), name="garbage")
                 if settings_path is not None:
                     following = _follow_settings(process, settings, SettingsFile(settings_path), metrics)
                     tasks.create_task(following, name="settings")

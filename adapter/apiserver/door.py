@@ -26,7 +26,7 @@ from adapter.runtime.process import listening
 HANDSHAKES_PER_ADDRESS, HANDSHAKES = 64, 512
 """Pending handshakes; further connections are closed. An API server has about 10 with the HPA's default workers."""
 _SHUTDOWN_SECONDS, _REST_SECONDS = 5.0, 0.25
-Protocol = Callable[[], asyncio.BaseProtocol]
+Handler = asyncio.BaseProtocol
 Certificate = Mapping[str, Any]  # of a client, as `ssl.SSLObject.getpeercert` has it
 _BLOCK = re.compile(r"-----BEGIN [^-]+-----[^-]+-----END [^-]+-----")
 """A certificate in PEM, whatever its label: OpenSSL reads several."""
@@ -100,7 +100,7 @@ class Door:
         is_admitted = tls and context and tls.context.authorities <= context.authorities
         return request.get_extra_info("peercert") if is_admitted else None  # as read at the handshake: it takes 40 µs
 
-    async def run(self, protocol: Protocol) -> None:
+    async def run(self, protocol: Callable[[], Handler]) -> None:
         """Accept connections until cancelled, and close the port; who ends the handshake well gets a protocol.
 
         Raises OSError if the port is taken.
@@ -131,7 +131,7 @@ class Door:
             connection.abort()
         await asyncio.sleep(0)  # until the loop has closed them
 
-    def _accept(self, listener: socket.socket, protocol: Protocol) -> None:
+    def _accept(self, listener: socket.socket, protocol: Callable[[], Handler]) -> None:
         """Accept one connection; the loop calls this again in its next pass, so handshakes go on in between."""
         try:
             connection, (peer, *_) = listener.accept()
@@ -139,19 +139,18 @@ class Door:
             if not isinstance(error, BlockingIOError | ConnectionError):  # the client has not gone: no file is left
                 self._exhausted.set()
             return
-        full = self._pending[peer] >= HANDSHAKES_PER_ADDRESS or self.pending >= HANDSHAKES
-        if self._context is None or full:
+        if not self._context or self._pending[peer] >= HANDSHAKES_PER_ADDRESS or self.pending >= HANDSHAKES:
             connection.close()
             return
         connection.setblocking(False)
+        greeting = self._greet(connection, peer, self._context, protocol())
         self._pending[peer] += 1
-        handshake = asyncio.create_task(self._greet(connection, peer, self._context, protocol))
+        handshake = asyncio.create_task(greeting)
         self._handshakes[handshake] = connection
         handshake.add_done_callback(self._handshakes.pop)
 
-    async def _greet(self, connection: socket.socket, peer: str, context: ServerContext, protocol: Protocol) -> None:
-        """Shake hands; then the protocol has the connection, if its client is the front proxy."""
-        handler = protocol()
+    async def _greet(self, connection: socket.socket, peer: str, context: ServerContext, handler: Handler) -> None:
+        """Shake hands; then the handler has the connection, if its client is the front proxy."""
         try:
             transport, _ = await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: handler,

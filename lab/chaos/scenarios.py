@@ -291,8 +291,9 @@ SCENARIOS = (
         "kube-apiserver is killed and starts again",
         _component_killed("kube-apiserver"),
         # The HPA controller of 1.36 does nothing until its watch has shown its own last write ("read version 7 is not
-        # as new as written version 9"), and a client-go watch waits up to 30 s before it connects again.
-        recovery=RECOVERY_SECONDS + 30,
+        # as new as written version 9"), and a client-go watch waits 30 s and as much again by chance at most before it
+        # connects again, after a second restart within two minutes.
+        recovery=RECOVERY_SECONDS + 60,
     ),
     Scenario("etcd-paused", "etcd is stopped", _frozen(lambda scene: scene.cluster.components["etcd"]), hold=8),
     Scenario(

@@ -1,9 +1,8 @@
-"""How many files a process may have, signals that end it, and garbage that is collected at set times."""
+"""How many files a process may have, signals that end it, and when garbage is collected."""
 
 import asyncio
 import gc
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ import weakref
 
 import pytest
 
-from adapter.runtime.process import cancel_at_signal, collect_at_set_times, resident_pages
+from adapter.runtime.process import cancel_at_signal, collect_garbage
 from tests.waiting import eventually
 
 
@@ -55,14 +54,15 @@ async def test_second_signal_does_not_cut_the_grace_short(again: signal.Signals)
 
 @pytest.mark.parametrize("is_old", [False, True])
 async def test_cycles_are_collected_while_python_does_not(is_old: bool) -> None:
-    """Old ones once the process has grown by a quarter."""
+    """Old ones once there are a quarter more blocks of memory."""
 
     class Node:
         own: "Node"
 
     settled = asyncio.Event()
     settled.set()
-    collecting = asyncio.create_task(collect_at_set_times(settled))
+    assert gc.isenabled()
+    collecting = asyncio.create_task(collect_garbage(settled))
     await eventually(lambda: not gc.isenabled())
     try:
         node = Node()
@@ -70,7 +70,7 @@ async def test_cycles_are_collected_while_python_does_not(is_old: bool) -> None:
         if is_old:
             await eventually(lambda: any(one is gone() for one in gc.get_objects(2)))
         del node
-        grown = b"x" * (resident_pages() * resource.getpagesize() // 3 * is_old)
+        grown = [object() for _ in range(sys.getallocatedblocks() // 2 * is_old)]
         await eventually(lambda: gone() is None)
         del grown
     finally:
