@@ -13,8 +13,9 @@ from typing import Any
 import structlog
 
 from adapter.engine import Engine
+from adapter.garbage import collect_garbage
 from adapter.kube.session import Session
-from adapter.runtime.process import cancel_at_signal, collect_garbage, raise_file_limit
+from adapter.runtime.process import cancel_at_signal, raise_file_limit
 from adapter.settings import Settings, SettingsError, SettingsFile, load_settings, needs_restart
 from adapter.telemetry import logs
 from adapter.telemetry import server as telemetry

@@ -1,17 +1,14 @@
-"""How many files a process may have, signals that end it, and when garbage is collected."""
+"""How many files a process may have, and signals that end it."""
 
 import asyncio
-import gc
 import os
 import signal
 import subprocess
 import sys
-import weakref
 
 import pytest
 
-from adapter.runtime.process import cancel_at_signal, collect_garbage
-from tests.waiting import eventually
+from adapter.runtime.process import cancel_at_signal
 
 
 def test_a_server_that_starts_with_few_open_files_may_have_a_file_for_each_connection() -> None:
@@ -50,30 +47,3 @@ async def test_second_signal_does_not_cut_the_grace_short(again: signal.Signals)
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)
     assert ended.is_set()
-
-
-@pytest.mark.parametrize("is_old", [False, True])
-async def test_cycles_are_collected_while_python_does_not(is_old: bool) -> None:
-    """Old ones once there are a quarter more blocks of memory."""
-
-    class Node:
-        own: "Node"
-
-    settled = asyncio.Event()
-    settled.set()
-    assert gc.isenabled()
-    collecting = asyncio.create_task(collect_garbage(settled))
-    await eventually(lambda: not gc.isenabled())
-    try:
-        node = Node()
-        node.own, gone = node, weakref.ref(node)
-        if is_old:
-            await eventually(lambda: any(one is gone() for one in gc.get_objects(2)))
-        del node
-        grown = [object() for _ in range(sys.getallocatedblocks() // 2 * is_old)]
-        await eventually(lambda: gone() is None)
-        del grown
-    finally:
-        collecting.cancel()
-        gc.enable()
-        gc.unfreeze()
