@@ -13,7 +13,7 @@ from tests.waiting import eventually
 
 @pytest.mark.parametrize("is_old", [False, True])
 async def test_cycles_are_collected_while_python_does_not(is_old: bool) -> None:
-    """Old ones once there are a quarter more blocks of memory."""
+    """Old ones once there are a tenth more blocks of memory."""
 
     class Node:
         own: "Node"
