@@ -20,8 +20,8 @@ YOUNG_COLLECTIONS = 20
 GROWTH = 1.1
 """All objects that are not frozen are collected once there are so many times as many blocks as after the last time.
 Only that frees what lived for a while and refers to itself, such as a connection that its client cut (2 KB), and
-Python's free lists (40,000 blocks). It blocks the loop: for 0.4 s with 50,000 pods, where it comes with a flood or 5,000
-new pods. The process's size would not do: it does not fall with what is freed."""
+Python's free lists (40,000 blocks). It blocks the loop: for 0.4 s with 50,000 pods, where it comes with a flood, or
+with 5,000 new pods. The process's size would not do: it does not fall with what is freed."""
 
 
 async def collect_garbage(settled: asyncio.Event) -> None:
