@@ -30,7 +30,8 @@ async def test_cycles_are_collected_while_python_does_not(is_old: bool) -> None:
             await eventually(lambda: any(one is gone() for one in gc.get_objects(2)))
         del node
         grown = [object() for _ in range(sys.getallocatedblocks() // 2 * is_old)]
-        await eventually(lambda: gone() is None)
+        async with asyncio.timeout(10):
+            await eventually(lambda: gone() is None)
         del grown
     finally:
         collecting.cancel()

@@ -56,7 +56,9 @@ async def authority(service: Service, cluster: Cluster, tmp_path: Path) -> Holde
 
 async def following(service: Service, cluster: Cluster, bundle: str) -> None:
     cluster.trust(bundle, allowed=[])
-    await eventually(lambda: (service.server.door.in_use or ("", ""))[1] == bundle.strip())
+    async with asyncio.timeout(PATIENCE):
+        while service.server.door.in_use is None or service.server.door.in_use[1] != bundle.strip():  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
 
 
 async def answered(service: Service, certificate: trustme.LeafCert | None) -> bytes:

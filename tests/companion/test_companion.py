@@ -86,6 +86,10 @@ class Case:
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"effective_load_{name}", labels) or 0.0
 
+    async def until(self, holds: Callable[[], bool], seconds: float = 10) -> None:
+        async with asyncio.timeout(seconds):
+            await eventually(holds)
+
 
 Make = Callable[..., Case]
 
@@ -126,7 +130,7 @@ def _nothing(_: Context) -> Iterator[Write]:
 
 async def test_every_policy_gets_its_status_within_the_limit(make: Make) -> None:
     case = make(30, writes_per_second=20)
-    await eventually(lambda: len(set(case.names)) == 30)
+    await case.until(lambda: len(set(case.names)) == 30)
     moments = [moment for moment, _ in case.arrived]
     late = 0.25  # a write may arrive so much after it was sent
     assert moments[-1] - moments[0] >= 29 / 20 - late
@@ -150,7 +154,7 @@ async def test_no_policy_is_looked_at_before_it_is_known_whether_hpas_have_a_tol
     case.tolerance_seen = False
     case.api.answers["/version"] = version
     case.changed()
-    await eventually(lambda: len(known) >= 3)
+    await case.until(lambda: len(known) >= 3)
     assert set(known) == {False}
 
 
@@ -159,20 +163,19 @@ async def test_urgent_actions_do_not_wait_for_steady_ones(make: Make) -> None:
         return lambda case: _write(case) if (case.key.name == "p099") is is_last else _nothing(case)
 
     case = make(100, urgent=plan(is_last=True), steady=plan(is_last=False), writes_per_second=1)
-    await eventually(lambda: "p099" in case.names)
+    await case.until(lambda: "p099" in case.names)
     assert len(case.names) <= 20
 
 
 async def test_a_deleted_policy_leaves_nothing_to_a_new_one_of_its_name(make: Make) -> None:
     case = make(1)
     case.api.answers[status_path()] = status(403, "Forbidden")
-    await eventually(lambda: case.count("companion_writes_total", action="WriteStatus", result="Forbidden") == 1)
+    await case.until(lambda: case.count("companion_writes_total", action="WriteStatus", result="Forbidden") == 1)
     (gone,) = case.picture.current.policies
     for count in (0, 1):
         case.policies(count)
         case.companion.changed([gone])
-    async with asyncio.timeout(1):
-        await eventually(lambda: case.names == ["p000"])
+    await case.until(lambda: case.names == ["p000"], 1)
 
 
 async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(make: Make) -> None:
@@ -183,7 +186,7 @@ async def test_a_policy_whose_plan_breaks_stops_no_other_and_is_counted(make: Ma
 
     with capture_logs():  # to print a traceback takes seconds beside other load
         case = make(4, steady=planned, writes_per_second=1000)
-        await eventually(lambda: {"p000", "p002", "p003"} <= set(case.names))
+        await case.until(lambda: {"p000", "p002", "p003"} <= set(case.names))
     assert case.count("errors_total", reason="companion") == 1
     assert "p001" not in case.names
 
@@ -196,7 +199,7 @@ async def test_a_status_that_cannot_be_read_holds_up_no_other_policy(make: Make)
         return web.json_response({"items": []}, status=503 if fails else 200)
 
     case.api.answers[POLICIES] = all_but_one
-    await eventually(lambda: {"p000", "p002"} <= set(case.names))
+    await case.until(lambda: {"p000", "p002"} <= set(case.names))
     assert "p001" not in case.names
 
 
@@ -209,12 +212,12 @@ async def test_inputs_of_a_silent_watch_are_not_used_and_the_status_says_so(make
 
     case = make(1, urgent=urgent, status_interval_seconds=0.05)
     case.staleness, case.hpa = "the watch of pods has shown no life since 2026-01-01T00:00:00Z", hpa()
-    await eventually(lambda: case.names == ["p000"])
+    await case.until(lambda: case.names == ["p000"])
     assert seen[-1].silent
     assert (seen[-1].decision, seen[-1].hpa, seen[-1].view.scale) == (None, None, None)
     assert dict(status_of(seen[-1]))["decision"] == case.staleness
     case.staleness = None
-    await eventually(lambda: not seen[-1].silent)
+    await case.until(lambda: not seen[-1].silent)
     assert seen[-1].decision is not None
     assert seen[-1].hpa is case.hpa
 
@@ -226,7 +229,7 @@ async def test_a_companion_does_not_campaign_before_its_watches_are_filled(make:
     assert case.api.asked == []
     assert case.count("companion_leader") == 0
     case.policies(1)
-    await eventually(lambda: case.names == ["p000"])
+    await case.until(lambda: case.names == ["p000"])
     assert case.count("companion_leader") == 1
 
 
@@ -244,9 +247,9 @@ async def test_what_was_written_over_meanwhile_is_read_again_before_it_is_writte
         return web.json_response({"items": [written]})
 
     case.api.answers[POLICIES] = current
-    await eventually(lambda: bool(read))
+    await case.until(lambda: bool(read))
     case.changed()
-    await eventually(lambda: case.names == ["p000"])
+    await case.until(lambda: case.names == ["p000"])
     assert set(read) == {"metadata.name=p000"}
 
 
@@ -275,10 +278,10 @@ async def test_an_event_that_was_refused_until_the_lease_was_lost_is_written_in_
     case.api.answers[EVENTS.collection("shop")] = take
     observing = context(rule=replace(RULE, mode=Mode.OBSERVE)).view
     case.picture.swap(Snapshot(policies={Key("shop", "p000"): observing}, synced=True))
-    await eventually(lambda: bool(tried))
+    await case.until(lambda: bool(tried))
     refused = len(tried)
     terms.lost.set()
-    await eventually(lambda: len(tried) > refused)
+    await case.until(lambda: len(tried) > refused)
     assert len(set(tried)) == 1
 
 
@@ -294,7 +297,7 @@ async def test_a_new_term_goes_on_from_the_status_that_another_leader_wrote(make
     for leader in ("first", "another"):
         written = f'{{"metadata": {{"name": "p000"}}, "status": {{"decision": "{leader}"}}}}'
         case.api.answers[POLICIES] = text(f'{{"items": [{written}]}}')
-        await eventually(lambda: bool(seen) and seen[-1] == leader)  # noqa: B023  awaited at once
+        await case.until(lambda: bool(seen) and seen[-1] == leader)  # noqa: B023  awaited at once
         terms.lost.set()
 
 
@@ -304,7 +307,7 @@ async def test_a_policy_that_is_not_assessed_yet_gets_no_status(make: Make) -> N
     [first, second] = views
     announced = replace(views[first], assessment=None, pending=True)
     case.picture.swap(Snapshot(policies={first: announced, second: views[second]}, synced=True))
-    await eventually(lambda: second.name in case.names)
+    await case.until(lambda: second.name in case.names)
     assert first.name not in case.names
     case.picture.swap(Snapshot(policies=views, synced=True))
-    await eventually(lambda: first.name in case.names)
+    await case.until(lambda: first.name in case.names)

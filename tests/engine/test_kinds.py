@@ -8,7 +8,7 @@ from prometheus_client.exposition import generate_latest
 
 from adapter.evaluation import targets
 from adapter.runtime.backoff import Backoff
-from tests.engine.kit import SILENCE_SECONDS, Service, Stand, running, standing
+from tests.engine.kit import SILENCE_SECONDS, Service, Stand, running, standing, until
 from tests.waiting import eventually
 
 WEB = Service("shop", "web", "deployments", "cpu")
@@ -27,12 +27,19 @@ def drop(stand: Stand, plural: str = "watermarkpolicies") -> None:
     stand.cluster.remove(plural, "shop/thing")
 
 
+async def until_dropped(stand: Stand) -> None:
+    async def gone() -> bool:
+        return b"widgets" not in generate_latest(stand.metrics.registry)
+
+    await until(gone, 5, stand.answers)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("plural", ["watermarkpolicies", "horizontalpodautoscalers"])
 async def test_a_kind_without_policies_is_dropped_with_its_watch_and_its_series(stand: Stand, plural: str) -> None:
     await eventually(lambda: stand.silent("widgets.example.com") == 0)
     drop(stand, plural)
-    await eventually(lambda: b"widgets" not in generate_latest(stand.metrics.registry))
+    await until_dropped(stand)
     stand.cluster.asked.clear()
     stand.cluster.break_watches(stand.cluster.gone, "widgets")
     deadline = asyncio.get_running_loop().time() + 1.1 * SILENCE_SECONDS
