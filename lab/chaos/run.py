@@ -38,6 +38,7 @@ def play(scene: Scene, scenario: Scenario) -> Outcome:
     """Breaks, waits, mends, and waits for the right answers and for a real rise to be followed."""
     outcome = Outcome(scenario)
     scene.until_right(60)
+    scene.fall(60)
     scene.watch.seen = Seen()
     scene.watch.must_answer = scenario.answers
     with scenario.broken(scene):

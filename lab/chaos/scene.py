@@ -33,6 +33,10 @@ out shrinks.
 """
 ONE_MORE = 1.2
 """What a service needs one more pod for: load of half a pod at the high watermark beyond what its pods take."""
+MOST = 20
+"""Pods that rises lead to before a fall takes them away again, between two faults: the scene stays as large as it was,
+so that what grows in an hour is the adapter.
+"""
 MAXIMUM = 300
 _POLICIES = f"/apis/custom.metrics.k8s.io/v1beta2/namespaces/{NAMESPACE}/watermarkpolicies.effective-load.io"
 QUERY = {
@@ -202,6 +206,15 @@ class Scene(Scenery):
     def calm(self) -> None:
         """A load within the watermarks of the count that there is."""
         self.load[LOAD] = CALM[LOAD] * self.workloads.replicas(LOAD)
+
+    def fall(self, seconds: float) -> None:
+        """So little load, where there are many pods by now, that about those of the start are needed."""
+        if self.workloads.replicas(LOAD) < MOST:
+            return
+        self.load[LOAD] = CALM[LOAD] * PODS
+        until(lambda: self.watch.counts[LOAD] <= PODS + OUT, seconds, self.wrong)
+        self.calm()
+        self.until_right(seconds)
 
     # --- what is seen ---
 

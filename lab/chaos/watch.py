@@ -38,7 +38,8 @@ class Watch:
         """Whether the adapter can answer now: not while it is killed or stopped itself."""
         self.answers: dict[str, str] = {}
         """The last answer about each service: a number, or the message of an error."""
-        self._known: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        """The last count of each service that was seen."""
         self._closed = threading.Event()
         asking = [threading.Thread(target=self._keep_asking, args=(one,), daemon=True) for one in services]
         self._threads = [threading.Thread(target=self._watch_counts, daemon=True), *asking]
@@ -57,8 +58,8 @@ class Watch:
                     count = self._count(service)
                 except Exception:  # noqa: BLE001 - the API server may be what is broken
                     continue
-                known = self._known.get(service, count)
-                self._known[service] = count
+                known = self.counts.get(service, count)
+                self.counts[service] = count
                 if count < known:
                     self.seen.shrunk.append(f"{service} from {known} to {count}")
 

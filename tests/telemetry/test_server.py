@@ -13,6 +13,7 @@ from adapter.telemetry.health import LATE_SECONDS, Health, HealthAnswer, Heartbe
 from adapter.telemetry.metrics import Metrics
 from adapter.telemetry.series import PolicyRow
 from adapter.telemetry.server import listen
+from lab.harness.processes import free_ports
 from tests.kube.conftest import Clock
 
 ROWS = [PolicyRow(namespace="shop", policy=f"p{i}", desired=3) for i in range(20)]
@@ -64,9 +65,7 @@ async def test_health_is_served_with_its_reasons(path: str, status: int, text: s
 
 
 async def test_without_an_address_every_interface_is_served_and_its_port_is_taken() -> None:
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        free = probe.getsockname()[1]
+    [free] = free_ports(1)
     async with (
         listen(Metrics(), HEALTHY, "", free) as port,
         aiohttp.ClientSession() as client,
