@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import gc
 import sys
 from asyncio import sslproto
 from collections.abc import Callable, Coroutine
@@ -59,7 +58,6 @@ async def run(
     raise_file_limit()
     sys.setswitchinterval(SWITCH_SECONDS)
     sslproto.SSLProtocol.max_size = TLS_BYTES
-    gc.disable()  # until every policy is assessed: what is created by then stays
     main, metrics = asyncio.current_task(), Metrics()
     assert main is not None
     cancel_at_signal(main)

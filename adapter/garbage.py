@@ -1,8 +1,7 @@
 """When a process collects its garbage.
 
-Python collects once a thousand more objects were made than freed. Samples and assessments replace as many as they make:
-that count hardly moves, while the young objects become tens of thousands, and one collection then blocks the event loop
-for 10 to 100 ms.
+Python collects once some hundreds more objects were made than freed. Samples and assessments replace as many as they
+make: that count hardly moves, and a collection of tens of thousands of young objects blocks the loop for 10 to 100 ms.
 """
 
 import asyncio
@@ -11,33 +10,38 @@ import sys
 
 from adapter.runtime.concurrency import wait_for_event
 
-YOUNG_SECONDS = 0.05
-"""Between two collections of young objects; each takes about a millisecond."""
-START_SECONDS = 300.0
-"""Between two collections of all objects in a start that waits for the API server."""
-YOUNG_COLLECTIONS = 20
-"""Between two looks at the number of blocks of memory, each of which takes 0.1 ms with 50,000 pods."""
+YOUNG_SECONDS, YOUNG_COLLECTIONS = 0.05, 20
+"""Between two collections of young objects (a millisecond each), and how many there are between two looks at GROWTH."""
 GROWTH = 1.1
-"""All objects that are not frozen are collected once there are so many times as many blocks as after the last time.
-Only that frees what lived for a while and refers to itself, such as a connection that its client cut (2 KB), and
-Python's free lists (40,000 blocks). It blocks the loop: for 0.4 s with 50,000 pods, where it comes with a flood, or
-with 5,000 new pods. The process's size would not do: it does not fall with what is freed."""
+"""All objects that are not frozen are collected once there are so many times as many blocks of memory as after the last
+time, however few there were since. Only that frees what lived for a while and refers to itself, such as a connection
+that its client cut (2 KB), and Python's free lists (40,000 blocks). With 50,000 pods it blocks the loop for 0.4 s: it
+takes a flood or 5,000 new pods to get there. The process's size would not do: it does not fall with what is freed."""
+START_SECONDS, START_GROWTH = 1.0, 3.0
+"""The same in a start, where pods and policies make the number grow; and a flood, if the API server does not answer."""
 
 
 async def collect_garbage(settled: asyncio.Event) -> None:
-    """Collect until cancelled: nothing young until `settled`, seconds after the start, is set.
+    """Collect until cancelled; nothing young until `settled` is set.
 
     What exists then is never looked at again. Little of it becomes garbage, and reference counts still free that.
     """
     gc.disable()
+    blocks = sys.getallocatedblocks()
     while not await wait_for_event(settled, START_SECONDS):
-        gc.collect()
+        blocks = _collected(blocks, START_GROWTH)
     gc.freeze()
     blocks = sys.getallocatedblocks()
     while True:
         for _ in range(YOUNG_COLLECTIONS):
             await asyncio.sleep(YOUNG_SECONDS)
             gc.collect(1)
-        if sys.getallocatedblocks() > GROWTH * blocks:
-            gc.collect()
-            blocks = sys.getallocatedblocks()
+        blocks = _collected(blocks, GROWTH)
+
+
+def _collected(blocks: int, growth: float) -> int:
+    """The number of blocks after the last collection of all objects: now, if there are so many times as many."""
+    if sys.getallocatedblocks() > growth * blocks:
+        gc.collect()
+        blocks = sys.getallocatedblocks()
+    return blocks

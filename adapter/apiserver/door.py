@@ -100,17 +100,14 @@ class Door:
         is_admitted = tls and context and tls.context.authorities <= context.authorities
         return request.get_extra_info("peercert") if is_admitted else None  # as read at the handshake: it takes 40 µs
 
-    async def run(self, protocol: Callable[[], Handler]) -> None:
-        """Accept connections until cancelled, and close the port; who ends the handshake well gets a protocol.
-
-        Raises OSError if the port is taken.
-        """
+    async def run(self, new_handler: Callable[[], Handler]) -> None:
+        """Accept connections until cancelled, then close the port. Raises OSError if it is taken."""
         self._listener = listener = listening(*self._where)
         loop = asyncio.get_running_loop()
         try:
             while True:
                 # Not sock_accept: one that is cancelled loses a connection that it has accepted in the same pass.
-                loop.add_reader(listener, self._accept, listener, protocol)
+                loop.add_reader(listener, self._accept, listener, new_handler)
                 await self._exhausted.wait()
                 self._exhausted.clear()
                 loop.remove_reader(listener)
@@ -131,7 +128,7 @@ class Door:
             connection.abort()
         await asyncio.sleep(0)  # until the loop has closed them
 
-    def _accept(self, listener: socket.socket, protocol: Callable[[], Handler]) -> None:
+    def _accept(self, listener: socket.socket, new_handler: Callable[[], Handler]) -> None:
         """Accept one connection; the loop calls this again in its next pass, so handshakes go on in between."""
         try:
             connection, (peer, *_) = listener.accept()
@@ -143,7 +140,7 @@ class Door:
             connection.close()
             return
         connection.setblocking(False)
-        greeting = self._greet(connection, peer, self._context, protocol())
+        greeting = self._greet(connection, peer, self._context, new_handler())
         self._pending[peer] += 1
         handshake = asyncio.create_task(greeting)
         self._handshakes[handshake] = connection
@@ -162,7 +159,6 @@ class Door:
         except OSError as error:  # TLS errors and time-outs among them
             error.__traceback__ = None  # or this and the handler keep themselves: 80 KiB until a full collection
             handler.connection_lost(error)
-            connection.close()
             return
         finally:
             self._pending[peer] -= 1

@@ -38,8 +38,8 @@ def play(scene: Scene, scenario: Scenario) -> Outcome:
     """Breaks, waits, mends, and waits for the right answers and for a real rise to be followed."""
     outcome = Outcome(scenario)
     scene.until_right(60)
-    scene.fall(60)
     scene.watch.seen = Seen()
+    scene.fall(60)
     scene.watch.must_answer = scenario.answers
     with scenario.broken(scene):
         time.sleep(scenario.hold)  # how long a fault lasts is part of it: there is no event to wait for

@@ -208,13 +208,21 @@ class Scene(Scenery):
         self.load[LOAD] = CALM[LOAD] * self.workloads.replicas(LOAD)
 
     def fall(self, seconds: float) -> None:
-        """So little load, where there are many pods by now, that about those of the start are needed."""
-        if self.workloads.replicas(LOAD) < MOST:
+        """So little load, where there are many pods by now, that those of the start would do, until half of them go."""
+        if (before := self.workloads.replicas(LOAD)) < MOST:
             return
-        self.load[LOAD] = CALM[LOAD] * PODS
-        until(lambda: self.watch.counts[LOAD] <= PODS + OUT, seconds, self.wrong)
-        self.calm()
-        self.until_right(seconds)
+        self.load[LOAD], self.watch.may_fall_to = CALM[LOAD] * PODS, {LOAD: PODS}
+        try:
+            until(
+                lambda: self.watch.counts[LOAD] <= MOST // 2,
+                seconds,
+                lambda: f"{LOAD} stays at {before}; the answer is {self.watch.answers.get(LOAD)}",
+            )
+            self.calm()
+            self.until_right(seconds)
+        finally:
+            self.calm()
+            self.watch.may_fall_to = {}
 
     # --- what is seen ---
 

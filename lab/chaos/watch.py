@@ -40,6 +40,8 @@ class Watch:
         """The last answer about each service: a number, or the message of an error."""
         self.counts: dict[str, int] = {}
         """The last count of each service that was seen."""
+        self.may_fall_to: dict[str, int] = {}
+        """How far a service's count may fall now; one that is not named may not fall."""
         self._closed = threading.Event()
         asking = [threading.Thread(target=self._keep_asking, args=(one,), daemon=True) for one in services]
         self._threads = [threading.Thread(target=self._watch_counts, daemon=True), *asking]
@@ -59,9 +61,9 @@ class Watch:
                 except Exception:  # noqa: BLE001 - the API server may be what is broken
                     continue
                 known = self.counts.get(service, count)
-                self.counts[service] = count
-                if count < known:
+                if count < min(known, self.may_fall_to.get(service, known)):
                     self.seen.shrunk.append(f"{service} from {known} to {count}")
+                self.counts[service] = count
 
     def _keep_asking(self, service: str) -> None:
         while not self._closed.wait(PERIOD):

@@ -27,8 +27,8 @@ ENDS_THE_ADAPTER = {"adapter-killed", "adapter-restarted"}
 """They come in the first third; after it one process lives to the end, which must not grow."""
 GROWTH = {"memory": (0.05, 0.0), "blocks": (0.05, 0.0), "tasks": (0.0, 2.0), "sockets": (0.0, 2.0)}
 """How much a quantity may grow in the last two thirds: a share of its median, plus a number. 5 % of 80 MiB in 40
-minutes is a leak of 1.7 KB a second; tasks and sockets come and go with connections that are open at a time.
-"""
+minutes is a leak of 1.7 KB a second. Tasks and sockets come and go with connections; a tenth of the blocks stays until
+all garbage is collected, each five to eight minutes."""
 ANSWER = ("current", "desiredReplicas", "served", "error", "heldBy", "lowerBound", "upperBound")
 
 
@@ -48,10 +48,7 @@ def test_faults_in_random_order_shrink_nothing_and_nothing_grows(seed: int, minu
     print(f"seed {seed}: {played} faults, {failed} failed; {documents}; {len(grown)} quantities grew")
     for line in (*beside.different[:5], *grown):
         print(line)
-    assert failed == 0
-    assert beside.different == []
-    assert grown == []
-    assert beside.documents
+    assert (failed, beside.different, grown, beside.documents > 0) == (0, [], [], True)
 
 
 def played_scenario(scene: Scene, scenario: Scenario) -> Outcome:

@@ -1,8 +1,7 @@
 """A missed scrape at the pace of production: pytest -s tests/chaos/test_missed_scrape.py takes eight minutes.
 
-Scrapes and polls each 15 s, samples count for 90 s, and windows of a minute: the defaults. The load is 8 % above the
-low watermark, and a window that lacks one of four samples reads less. `tests/e2e/test_windows.py` has the same scene,
-and longer gaps, in a fifteenth of the time.
+Scrapes and polls each 15 s, samples for 90 s, windows of a minute: the defaults. The load is 8 % above the low
+watermark. `tests/e2e/test_windows.py` has the same scene, and longer gaps, in a fifteenth of the time.
 """
 
 import pytest
@@ -23,8 +22,7 @@ def test_one_missed_scrape_at_default_settings_shrinks_nothing(
 ) -> None:
     services = Services(workloads, tuple(QUERIES))
     exporter.set_page(services.page)
-    staleness = {"track_timestamps_staleness": True}
-    with Prometheus([exporter], interval=f"{SCRAPE}s", scrape=staleness) as server:
+    with Prometheus([exporter], interval=f"{SCRAPE}s", scrape={"track_timestamps_staleness": True}) as server:
         queries = [
             {"name": name, "query": text, "server": "main", "scope": "Service" if name == "total" else "Pods"}
             for name, text in QUERIES.items()
