@@ -1,7 +1,7 @@
 """When a process collects its garbage.
 
-Python collects once some hundreds more objects were made than freed. Samples and assessments replace as many as they
-make: that count hardly moves, and a collection of tens of thousands of young objects blocks the loop for 10 to 100 ms.
+Python collects once 700 (from 3.13: 2,000) more objects were made than freed. Samples and assessments replace as many
+as they make: that hardly moves, and collecting tens of thousands of young objects blocks the loop for 10 to 100 ms.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ time, however few there were since. Only that frees what lived for a while and r
 that its client cut (2 KB), and Python's free lists (40,000 blocks). With 50,000 pods it blocks the loop for 0.4 s: it
 takes a flood or 5,000 new pods to get there. The process's size would not do: it does not fall with what is freed."""
 START_SECONDS, START_GROWTH = 1.0, 3.0
-"""The same in a start, where pods and policies make the number grow; and a flood, if the API server does not answer."""
+"""Between two looks in a start, and GROWTH there: of pods and policies, or of a flood if the API server is away."""
 
 
 async def collect_garbage(settled: asyncio.Event) -> None:
-    """Collect until cancelled; nothing young until `settled` is set.
+    """Collect until cancelled; the young alone only once `settled` is set.
 
     What exists then is never looked at again: reference counts still free nearly all of it. Some 600 of the objects are
-    garbage that stays; after a flood in a start that had to wait, two thirds at most.
+    garbage that stays; after a flood in a start that had to wait, up to two thirds.
     """
     gc.disable()
     blocks = sys.getallocatedblocks()
@@ -41,7 +41,7 @@ async def collect_garbage(settled: asyncio.Event) -> None:
 
 
 def _collected(blocks: int, growth: float) -> int:
-    """The number of blocks after the last collection of all objects: now, if there are so many times as many."""
+    """Collect all objects if there are `growth` times `blocks`; returns the number to compare with next."""
     if sys.getallocatedblocks() > growth * blocks:
         gc.collect()
         blocks = sys.getallocatedblocks()

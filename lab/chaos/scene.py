@@ -208,21 +208,23 @@ class Scene(Scenery):
         self.load[LOAD] = CALM[LOAD] * self.workloads.replicas(LOAD)
 
     def fall(self, seconds: float) -> None:
-        """So little load, where there are many pods by now, that those of the start would do, until half of them go."""
-        if (before := self.workloads.replicas(LOAD)) < MOST:
+        """Where there are many pods by now: the load of the start, until the count has followed."""
+        if self.workloads.replicas(LOAD) < MOST:
             return
-        self.load[LOAD], self.watch.may_fall_to = CALM[LOAD] * PODS, {LOAD: PODS}
+
+        def has_followed() -> bool:
+            """Only then no further step is due; the watch has seen the last one."""
+            count = self.workloads.replicas(LOAD)
+            return self.watch.counts[LOAD] == count <= MOST // 2 and self.watch.answers.get(LOAD) == str(count)
+
+        self.watch.may_fall_to = {LOAD: PODS}
+        self.load[LOAD] = CALM[LOAD] * PODS
         try:
-            until(
-                lambda: self.watch.counts[LOAD] <= MOST // 2,
-                seconds,
-                lambda: f"{LOAD} stays at {before}; the answer is {self.watch.answers.get(LOAD)}",
-            )
-            self.calm()
-            self.until_right(seconds)
+            until(has_followed, seconds, lambda: f"{self.watch.counts}, and the answers are {self.watch.answers}")
         finally:
-            self.calm()
             self.watch.may_fall_to = {}
+            self.calm()
+        self.until_right(seconds)
 
     # --- what is seen ---
 

@@ -27,8 +27,8 @@ ENDS_THE_ADAPTER = {"adapter-killed", "adapter-restarted"}
 """They come in the first third; after it one process lives to the end, which must not grow."""
 GROWTH = {"memory": (0.05, 0.0), "blocks": (0.05, 0.0), "tasks": (0.0, 2.0), "sockets": (0.0, 2.0)}
 """How much a quantity may grow in the last two thirds: a share of its median, plus a number. 5 % of 80 MiB in 40
-minutes is a leak of 1.7 KB a second. Tasks and sockets come and go with connections; a tenth of the blocks stays until
-all garbage is collected, each five to eight minutes."""
+minutes is a leak of 1.7 KB a second. Tasks and sockets come and go with connections. Blocks
+rise by a tenth until all garbage is collected, each five to eight minutes: of that, a median of slopes shows little."""
 ANSWER = ("current", "desiredReplicas", "served", "error", "heldBy", "lowerBound", "upperBound")
 
 
