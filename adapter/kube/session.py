@@ -25,8 +25,9 @@ LARGEST_ANSWER = 16 * MIB
 IDLE_SECONDS = 60.0
 """How long an idle connection can be used again: longer than an HPA waits, and shorter than the API server (90 s) and
 load balancers do, which may forget an older one silently."""
-MOST_SKEW_SECONDS = 5.0
-"""A difference of the clocks that is warned of: Leases, tokens and the HPA depend on them too."""
+MOST_SKEW_SECONDS, WRONG_SECONDS = 5.0, 60.0
+"""Differences of the clocks: what is warned of, for Leases, tokens and the HPA depend on them too; and what `now`
+follows, as after a start before NTP or a machine that slept. API servers may differ by less between themselves."""
 
 _HEADERS = {"User-Agent": f"effective-load/{package_version()}", "Accept-Encoding": "identity"}
 _CONNECT_SECONDS = 10.0
@@ -58,8 +59,8 @@ class RequestOptions(TypedDict, total=False):
 class Session:
     """Connections to one API server. All its errors are KubeErrors.
 
-    After a 401 the credentials are loaded again and the request is repeated once. `now()` is this machine's time in
-    epoch seconds, `monotonic()` that of its clock that nobody sets.
+    After a 401 the credentials are loaded again and the request is repeated once. `wall` gives this machine's time in
+    epoch seconds, `monotonic` that of its clock that nobody sets.
     """
 
     def __init__(
@@ -70,7 +71,8 @@ class Session:
         wall: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.now, self.monotonic = wall, monotonic
+        self._wall, self.monotonic = wall, monotonic
+        self._epoch = wall() - monotonic()
         self.skew = 0.0
         """Seconds by which this machine's clock is ahead of the API server's, to within one; 0 until that is known."""
         self._keeper, self._metrics = CredentialKeeper(load, monotonic), metrics or Metrics()
@@ -110,15 +112,16 @@ class Session:
         """The namespace that kubectl uses without `-n`."""
         return (await self._keeper.current()).namespace
 
+    def now(self) -> float:
+        """The time in epoch seconds. A step of this machine's clock is none of it: times before and after compare."""
+        return self._epoch + self.monotonic()
+
     def clock_warning(self) -> str | None:
         """The sentence about clocks that differ by more than MOST_SKEW_SECONDS; None while they do not."""
         if abs(self.skew) <= MOST_SKEW_SECONDS:
             return None
         ahead = "ahead of" if self.skew > 0 else "behind"
-        return (
-            f"the clock of this machine is more than {MOST_SKEW_SECONDS:g} s {ahead} the API server's, so ages of pods "
-            "and samples are wrong: set both by NTP"
-        )
+        return f"this machine's clock is more than {MOST_SKEW_SECONDS:g} s {ahead} the API server's: set both by NTP"
 
     async def get(self, path: str, **options: Unpack[RequestOptions]) -> bytes:
         """The body of a GET."""
@@ -138,11 +141,11 @@ class Session:
         headers |= {"Content-Type": content_type} if body is not None else {}
         headers |= {"Accept-Encoding": "gzip"} if options.get("compressed") else {}
         seconds, largest = options.get("timeout", 10.0), options.get("largest", LARGEST_ANSWER)
-        request, params = f"{method} {path}", options.get("params")
+        request, params, sent = f"{method} {path}", options.get("params"), self.now()
         with _translated(request, f"no answer within {seconds:g} s"):
             async with asyncio.timeout(seconds), self._answer(method, path, params, headers, body) as answer:
                 if not options.get("aggregated"):
-                    self._observe_date(answer)
+                    self._observe_date(answer, sent)
                 content = await read_body(answer, largest, options.get("limit_name", ""))
         _check_status(request, answer, content)
         return Reply(answer.status, answer.headers, content)
@@ -155,13 +158,13 @@ class Session:
 
         Raises TooLarge for a line of more than LARGEST_ANSWER bytes, Unreachable for an incomplete one.
         """
-        request = f"GET {path}"
+        request, sent = f"GET {path}", self.now()
         async with contextlib.AsyncExitStack() as stack:
             with _translated(request, f"no answer within {_HEADERS_SECONDS:g} s"):
                 async with asyncio.timeout(_HEADERS_SECONDS):
                     answering = self._answer("GET", path, params, {"Accept": JSON}, idle=idle)
                     answer = await stack.enter_async_context(answering)
-                    self._observe_date(answer)
+                    self._observe_date(answer, sent)
                     if answer.status not in _OK:
                         _check_status(request, answer, await read_body(answer, LARGEST_ANSWER))
             yield await stack.enter_async_context(contextlib.aclosing(_lines(request, answer, idle)))
@@ -205,12 +208,16 @@ class Session:
                 answer.connection.transport.abort()
             answer.close()
 
-    def _observe_date(self, answer: aiohttp.ClientResponse) -> None:
+    def _observe_date(self, answer: aiohttp.ClientResponse, sent: float) -> None:
         with contextlib.suppress(ValueError, OverflowError):
             moment = _parsed_date(answer.headers.get("Date", ""))
             # One without a zone is in UTC, as HTTP wants all of them to be. Half of a second is cut off on average.
-            self.skew = self.now() - (moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() + 0.5)
+            date = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() + 0.5
+            self.skew = self._wall() - date
             self._metrics.clock_skew.set(self.skew)
+            # It is of a moment after the request, and maybe of long before this one, if the process stood still.
+            wrong = max(date - self.now(), min(0.0, date - sent))
+            self._epoch += wrong if abs(wrong) > WRONG_SECONDS else 0.0
 
 
 def _check_status(request: str, answer: aiohttp.ClientResponse, content: bytes) -> None:

@@ -328,17 +328,17 @@ class TestProof:
         watched, watch = await begun(api, make, timed)
         clock.pass_(10)
         watch.send("ADDED", api.put("b"))
-        await eventually(lambda: watched.reflector.confirmed_at == 1010.0)
+        await eventually(lambda: watched.reflector.confirmed_at == timed.now())
         clock.pass_(60)
         watch.send("BOOKMARK", api.bookmark())
-        await eventually(lambda: watched.reflector.confirmed_at == 1070.0)
+        await eventually(lambda: watched.reflector.confirmed_at == timed.now())
         clock.pass_(60)
         watch.end()
         again = await api.watch()
-        await eventually(lambda: watched.reflector.confirmed_at == 1130.0)
+        await eventually(lambda: watched.reflector.confirmed_at == timed.now())
         labels = {"resource": "things"}
         proof = metrics.registry.get_sample_value("effective_load_watch_last_proof_timestamp_seconds", labels)
-        assert proof == 1130.0
+        assert proof == timed.now()
         assert metrics.registry.get_sample_value("effective_load_watch_objects", labels) == 2
         again.end()
 

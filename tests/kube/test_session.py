@@ -165,9 +165,22 @@ class TestClock:
         await timed.get(PATH)
         assert timed.skew == ahead - 0.5  # a Date is cut to whole seconds
         assert metrics.registry.get_sample_value("effective_load_clock_skew_seconds") == ahead - 0.5
-        assert timed.now() == clock.wall
         assert (warning or "") in (timed.clock_warning() or "")
         assert (timed.clock_warning() is None) == (warning is None)
+
+    async def test_now_goes_by_no_step_of_this_machines_clock_and_by_an_api_server_more_than_a_minute_off(
+        self, api: FakeApi, timed: Session, clock: Clock
+    ) -> None:
+        async def late(request: web.Request) -> web.StreamResponse:
+            clock.pass_(seconds)
+            return await text("", Date=DATE)(request)
+
+        api.answers[PATH] = late
+        for late_by, now in ((0.0, 0.5), (59.0, 59.5), (120.0, 179.5), (0.0, 0.5)):
+            seconds = late_by
+            await timed.get(PATH)
+            clock.wall -= 3600
+            assert timed.now() == NOON + now
 
     async def test_date_of_an_aggregated_server_is_ignored(self, api: FakeApi, timed: Session) -> None:
         """The API server passes metrics-server's answers on with their Date, which is of another machine."""
