@@ -94,8 +94,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Marks what a worker of `--dist=loadgroup` takes together: the tests of a file, or of a group that they name.
 
     Tests of the shared control plane that make nothing once a module go one by one to whichever worker is free, so
-    that no long file is left at the end. Those of the bare API server share one: each worker's own would cost 10 s of
-    processor time.
+    that no long file is left at the end. Those of the bare API server share one, which costs 10 s of work.
     """
     if item.get_closest_marker("xdist_group") is None:
         fixtures, names = getattr(item, "_fixtureinfo", None), getattr(item, "fixturenames", ())

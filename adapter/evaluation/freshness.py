@@ -60,9 +60,8 @@ _SHARED, _ENDPOINTS = KindKey("", ""), KindKey("", "EndpointSlice")
 class Freshness:
     """Checks all watches four times a second, so that requests need not.
 
-    Every policy of a namespace needs its `shared` watches, but that of EndpointSlices; `kinds` returns the watches of
-    scale targets. When the freshness of a watch changes, `on_shared` is called with its namespace (empty: all), or
-    `on_kind` with its kind.
+    Every policy of a namespace needs its `shared` watches, but that of EndpointSlices; `kinds` returns those of scale
+    targets. When the freshness of one changes, `on_shared` is called with its namespace (empty: all), or `on_kind`.
     """
 
     def __init__(

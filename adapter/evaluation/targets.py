@@ -53,8 +53,7 @@ class _Kind:
 class Targets:
     """Watches exactly the kinds of scale targets that policies need, each again once it changed or returned.
 
-    `on_change` is called with each target that was added, changed or deleted, `on_kind` with a kind that was resolved,
-    changed or dropped.
+    `on_change` is called with each target that was added, changed or deleted, `on_kind` with each such kind.
     """
 
     def __init__(

@@ -77,8 +77,7 @@ class CredentialKeeper:
     async def current(self, refused: ClusterAccess | None = None) -> ClusterAccess:
         """The credentials to use now: after a refusal (401) newer ones, if there are any.
 
-        They are loaded at most every 5 s, so that not every refusal starts an exec plugin. Raises CredentialsError
-        where none were ever loaded.
+        They are loaded at most every 5 s: not every refusal starts an exec plugin. Raises CredentialsError without any.
         """
         async with self._lock:
             now = self._monotonic()

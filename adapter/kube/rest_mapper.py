@@ -29,8 +29,7 @@ _CRD = Decoder(AnyObject)
 class RestMapping(GroupVersionResource):
     """A kind as the API server serves and writes it, as client-go's RESTMapping, with the paths of its scale.
 
-    `paths` is None where the object does not hold its scale, or where that is unknown; `hint` then says why it is
-    unknown.
+    `paths` is None where the object does not hold its scale, or that is unknown; `hint` then says why it is unknown.
     """
 
     kind: str = ""

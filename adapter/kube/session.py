@@ -26,8 +26,8 @@ IDLE_SECONDS = 60.0
 """How long an idle connection can be used again: longer than an HPA waits, and shorter than the API server (90 s) and
 load balancers do, which may forget an older one silently."""
 MOST_SKEW_SECONDS, WRONG_SECONDS = 5.0, 60.0
-"""Differences of the clocks: what is warned of, for Leases, tokens and the HPA depend on them too; and what `now`
-follows, as after a start before NTP or a machine that slept. API servers may differ by less between themselves."""
+"""Differences of the clocks that are warned of, since Leases and tokens depend on them too; and that `now` follows, as
+after a start before NTP, or a sleep of the machine. Between themselves, API servers differ by less."""
 
 _HEADERS = {"User-Agent": f"effective-load/{package_version()}", "Accept-Encoding": "identity"}
 _CONNECT_SECONDS = 10.0

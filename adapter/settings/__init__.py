@@ -126,8 +126,7 @@ class SettingsFile:
     def changed(self) -> Settings | None:
         """The settings if the content changed since the last call (the first included), else None.
 
-        Raises SettingsError for a broken or missing file, once per content; the caller keeps its settings. Blocks on
-        the file.
+        Raises SettingsError for a broken or missing file, once per content; the caller keeps its settings. It blocks.
         """
         before = self._seen
         try:

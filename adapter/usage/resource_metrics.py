@@ -93,8 +93,7 @@ def parse_go_duration(duration: str) -> float:
 class ResourceMetrics:
     """Polls PodMetrics of the namespaces that policies need.
 
-    `namespaces` is called twice a second. `on_change` is called with a namespace when its samples, or the cause of its
-    failure, changed.
+    `namespaces` is called twice a second, `on_change` with a namespace whose samples, or cause of failure, changed.
     """
 
     def __init__(

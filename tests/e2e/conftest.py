@@ -32,9 +32,7 @@ MakeCompanion = Callable[..., CompanionProcess]
 
 
 class Laws:
-    """Short waits, so that a test need not wait for minutes: settings, and the module that runs commands with what is
-    no setting.
-    """
+    """Short waits, so that a test takes no minutes: settings, and the module that runs commands with other limits."""
 
     def __init__(self) -> None:
         found = parse_settings(json.dumps(short_laws.SETTINGS))

@@ -91,8 +91,7 @@ def test_a_rollout_does_not_ratchet_an_hpa_with_a_tolerance(
 ) -> None:
     """Without coarse mode the surge pod would become a replica.
 
-    The HPA may scale up once the rollout is seen: an adapter that learns of the surge later than the HPA is a moment
-    behind on a busy machine.
+    The HPA may scale up once the rollout is seen: on a busy machine the adapter may learn of the surge after the HPA.
     """
     workloads.deployment("web", 20, max_surge=1, max_unavailable=0)
     load.queue("web", 1600)

@@ -34,8 +34,7 @@ SLOWLY = {
 TRUSTED_SECONDS = 2
 _SHORTENED = f"from adapter.load import states; states.ABSENCE_TRUSTED_SECONDS = {TRUSTED_SECONDS}.0"
 FORGETFUL = ("-c", f"{_SHORTENED}; from adapter.cli import main; raise SystemExit(main())", "serve")
-"""An adapter to which an answer of a few seconds is as old as one of five minutes to others: with SOON, an outage of
-ten minutes takes seconds."""
+"""An adapter to which seconds are as long as minutes to others: with SOON, an outage of ten minutes takes seconds."""
 
 
 class Service:

@@ -1,6 +1,4 @@
-"""Pods pulled out in real registries, on the real control plane: the counts, their delay, and that no disturbance of a
-registry lowers a count.
-"""
+"""Pods pulled out in real registries, on the real control plane: counts and their delay; no disturbance lowers one."""
 
 import json
 import re

@@ -1,6 +1,4 @@
-"""An API server with the companion's admission policies in force. Its account gets every right there is, so that only
-the policies are left to refuse.
-"""
+"""An API server with the companion's admission policies. Its account has every right, so that only they can refuse."""
 
 import json
 import secrets

@@ -68,9 +68,7 @@ class Clock:
 
 
 class Pods:
-    """Ready pods `web-0` … at `10.0.0.10` …, port 8080, running for an hour; `registry` are fields of the policy's
-    registry.
-    """
+    """Ready pods `web-0` … at `10.0.0.10` …, port 8080, running for an hour; `registry` are fields of the policy's."""
 
     def __init__(
         self, cache: InstanceCache, key: ServiceKey, clock: Clock, *, pods: int = 4, **registry: object

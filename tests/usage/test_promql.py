@@ -102,8 +102,7 @@ PUBLIC = [
     ("vector(3)", 0, [], 0),
     ("vector(scalar(sum(rate(a[1m]))) * 2)", 60, ["1m"], 1),
 ]  # fmt: skip
-"""Expressions with the seconds that they read back, the windows that can be counted (None: they cannot), and how many
-selectors date them."""
+"""Expressions, the seconds that they read back, the windows that can be counted (or None), how many selectors date."""
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
