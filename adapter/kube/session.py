@@ -113,7 +113,7 @@ class Session:
         return (await self._keeper.current()).namespace
 
     def now(self) -> float:
-        """The time in epoch seconds. A step of this machine's clock is none of it: times before and after compare."""
+        """The time in epoch seconds. A step of this machine's clock does not move it."""
         return self._epoch + self.monotonic()
 
     def clock_warning(self) -> str | None:
@@ -141,7 +141,7 @@ class Session:
         headers |= {"Content-Type": content_type} if body is not None else {}
         headers |= {"Accept-Encoding": "gzip"} if options.get("compressed") else {}
         seconds, largest = options.get("timeout", 10.0), options.get("largest", LARGEST_ANSWER)
-        request, params, sent = f"{method} {path}", options.get("params"), self.now()
+        request, params, sent = f"{method} {path}", options.get("params"), self.monotonic()
         with _translated(request, f"no answer within {seconds:g} s"):
             async with asyncio.timeout(seconds), self._answer(method, path, params, headers, body) as answer:
                 if not options.get("aggregated"):
@@ -158,7 +158,7 @@ class Session:
 
         Raises TooLarge for a line of more than LARGEST_ANSWER bytes, Unreachable for an incomplete one.
         """
-        request, sent = f"GET {path}", self.now()
+        request, sent = f"GET {path}", self.monotonic()
         async with contextlib.AsyncExitStack() as stack:
             with _translated(request, f"no answer within {_HEADERS_SECONDS:g} s"):
                 async with asyncio.timeout(_HEADERS_SECONDS):
@@ -216,8 +216,8 @@ class Session:
             self.skew = self._wall() - date
             self._metrics.clock_skew.set(self.skew)
             # It is of a moment after the request, and maybe of long before this one, if the process stood still.
-            wrong = max(date - self.now(), min(0.0, date - sent))
-            self._epoch += wrong if abs(wrong) > WRONG_SECONDS else 0.0
+            wrong = max(date - self.now(), min(0.0, date - self._epoch - sent))
+            self._epoch += wrong if abs(wrong) > WRONG_SECONDS and answer.status in _OK else 0.0  # not a proxy's error
 
 
 def _check_status(request: str, answer: aiohttp.ClientResponse, content: bytes) -> None:

@@ -46,7 +46,7 @@ def objects_of(text: str) -> Iterator[Any]:
 
 def tolerances(item: Mapping[str, Any]) -> list[str | None]:
     """The tolerance of each direction that an HPA's behavior has; of another object none."""
-    return [rules.get("tolerance") for rules in item["spec"].get("behavior", {}).values()]
+    return [(rules or {}).get("tolerance") for rules in item["spec"].get("behavior", {}).values()]
 
 
 def test_migrated_examples_scale(

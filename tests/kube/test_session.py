@@ -1,6 +1,7 @@
 """Requests: errors of our own, deadlines, refused credentials, how far the clocks are apart, streams."""
 
 import asyncio
+import contextlib
 import gzip
 import socket
 import ssl
@@ -173,11 +174,13 @@ class TestClock:
     ) -> None:
         async def late(request: web.Request) -> web.StreamResponse:
             clock.pass_(seconds)
-            return await text("", Date=DATE)(request)
+            return await text("", code, Date=DATE)(request)
 
         api.answers[PATH] = late
-        for seconds, now in ((0.0, 0.5), (59.0, 59.5), (120.0, 179.5), (0.0, 0.5)):
-            await timed.get(PATH)
+        steps = ((502, 0, 1e3 - NOON), (200, 0, 0.5), (200, 59, 59.5), (200, 120, 179.5), (200, 0, 0.5))
+        for code, seconds, now in steps:
+            with pytest.raises(errors.ApiStatusError) if code > 200 else contextlib.nullcontext():
+                await timed.get(PATH)
             clock.wall -= 3600 + seconds
             assert timed.now() == NOON + now
 
