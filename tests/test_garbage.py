@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import sys
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +27,11 @@ def _ran() -> Iterator[list[str]]:
     gc.enable()  # what is frozen stays so, as the million objects that pytest has frozen
 
 
-async def test_young_cycles_are_collected_while_python_does_not_and_what_the_start_made_is_frozen(ran: object) -> None:
+@pytest.mark.usefixtures("ran")
+@pytest.mark.parametrize("is_old", [False, True])
+async def test_cycles_are_collected_while_python_does_not_and_what_the_start_made_is_frozen(is_old: bool) -> None:
+    """Old ones once there are a tenth more blocks of memory."""
+    assert gc.isenabled()
     settled, made = asyncio.Event(), [list[int]() for _ in range(10_000)]
     collecting = asyncio.create_task(garbage.collect_garbage(settled))
     await eventually(lambda: not gc.isenabled())
@@ -35,8 +40,13 @@ async def test_young_cycles_are_collected_while_python_does_not_and_what_the_sta
     await eventually(lambda: gc.get_freeze_count() > frozen + len(made) // 2)
     node: Any = type("Node", (), {})()
     node.own, gone = node, weakref.ref(node)
+    if is_old:
+        await eventually(lambda: any(one is gone() for one in gc.get_objects(2)))
     del node
-    await eventually(lambda: gone() is None)
+    grown = [object() for _ in range(sys.getallocatedblocks() // 2 * is_old)]
+    async with asyncio.timeout(10):
+        await eventually(lambda: gone() is None)
+    del grown
     collecting.cancel()
 
 

@@ -61,7 +61,7 @@ class Freshness:
     """Checks all watches four times a second, so that requests need not.
 
     Every policy of a namespace needs its `shared` watches, but that of EndpointSlices; `kinds` returns those of scale
-    targets. When the freshness of one changes, `on_shared` is called with its namespace (empty: all), or `on_kind`.
+    targets. When the freshness of one changes, `on_shared` gets its namespace (empty: all), or `on_kind` its kind.
     """
 
     def __init__(

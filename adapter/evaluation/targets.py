@@ -53,7 +53,7 @@ class _Kind:
 class Targets:
     """Watches exactly the kinds of scale targets that policies need, each again once it changed or returned.
 
-    `on_change` is called with each target that was added, changed or deleted, `on_kind` with each such kind.
+    `on_change` hears of each target added, changed or deleted, `on_kind` of a kind resolved, changed or dropped.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 """The reflector: listing, watching, the proof of life, and everything that may go wrong in between."""
 
 import asyncio
+import math
 import random
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -323,22 +324,23 @@ class TestProof:
         await watched.stop()
 
     async def test_connect_events_and_bookmarks_are_proofs(
-        self, api: FakeApi, make: Make, timed: Session, clock: Clock, metrics: Metrics
+        self, api: FakeApi, make: Make, timed: Session, clock: Clock, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        monkeypatch.setattr("adapter.kube.session.WRONG_SECONDS", math.inf)  # the fake server's Date is of today
         watched, watch = await begun(api, make, timed)
         clock.pass_(10)
         watch.send("ADDED", api.put("b"))
-        await eventually(lambda: watched.reflector.confirmed_at == timed.now())
+        await eventually(lambda: watched.reflector.confirmed_at == 1010.0)
         clock.pass_(60)
         watch.send("BOOKMARK", api.bookmark())
-        await eventually(lambda: watched.reflector.confirmed_at == timed.now())
+        await eventually(lambda: watched.reflector.confirmed_at == 1070.0)
         clock.pass_(60)
         watch.end()
         again = await api.watch()
-        await eventually(lambda: watched.reflector.confirmed_at == timed.now())
+        await eventually(lambda: watched.reflector.confirmed_at == 1130.0)
         labels = {"resource": "things"}
         proof = metrics.registry.get_sample_value("effective_load_watch_last_proof_timestamp_seconds", labels)
-        assert proof == timed.now()
+        assert proof == 1130.0
         assert metrics.registry.get_sample_value("effective_load_watch_objects", labels) == 2
         again.end()
 
