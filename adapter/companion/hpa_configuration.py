@@ -12,6 +12,7 @@ from adapter.policy.conformance import Flaw, Wiring, flaws
 from adapter.policy.hpa import Hpa
 
 WIRE_HPA = "WireHpa"
+_LOST = "and the API server kept no value, as with the gate HPAConfigurableTolerance off: set it again once that is on"
 
 
 def plan(context: Context) -> Iterator[Write]:
@@ -74,7 +75,8 @@ def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
         owners = hpa.owners.get(wanted.name)
         # Only of values that hold the count back before the policy does.
         if owners and not wanted.is_set and (name == "tolerance" or not permits(policy, hpa, direction)):
-            owned = f"{', '.join(owners)} owns behavior.{wanted.name} of HPA {hpa.name}, so it is left as it is"
+            effect = _LOST if name == "tolerance" and not hpa.sets_tolerance else "so it is left as it is"
+            owned = f"{', '.join(owners)} owns behavior.{wanted.name} of HPA {hpa.name}, {effect}"
             yield Flaw("WiringConflict", owned)
 
 

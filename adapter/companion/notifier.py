@@ -146,7 +146,7 @@ class _Route(threading.Thread):
     def add(self, message: Message | None) -> None:
         """Queues a message, unless it exceeds the limit of the route; None ends the thread."""
         now, limit = self._notifier.now(), self.route.rate_limit
-        while self._queued_at and now - self._queued_at[0] >= limit.seconds:
+        while self._queued_at and not 0.0 <= now - self._queued_at[0] < limit.seconds:  # clocks may be put back
             self._queued_at.popleft()
         if message is not None and len(self._queued_at) >= limit.count:
             self._count("limited")

@@ -14,8 +14,7 @@ JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 
-_RELATIVE = {"", ".", ".."}
-_FORBIDDEN = frozenset("/%")
+_RELATIVE, _FORBIDDEN = {"", ".", ".."}, frozenset("/%")
 
 
 def path(*segments: str) -> str:

@@ -32,8 +32,7 @@ PAGE = 250
 LARGEST_PAGE = 4_000_000
 """Bytes of a page of several objects; a page that is larger is requested again with half of its objects."""
 
-_LIST_SECONDS = 60.0
-_AT_ONCE_SECONDS = 1.0
+_LIST_SECONDS, _AT_ONCE_SECONDS = 60.0, 1.0
 _REFUSALS = 3
 """After so many errors of the server it is listed: a restored etcd answers 504 for ever to a later version."""
 

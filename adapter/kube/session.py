@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import email.utils
 import functools
+import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from datetime import UTC
@@ -25,15 +26,13 @@ LARGEST_ANSWER = 16 * MIB
 IDLE_SECONDS = 60.0
 """How long an idle connection can be used again: longer than an HPA waits, and shorter than the API server (90 s) and
 load balancers do, which may forget an older one silently."""
-MOST_SKEW_SECONDS, WRONG_SECONDS = 5.0, 60.0
-"""Differences of the clocks that are warned of, since Leases and tokens depend on them too; and that `now` follows, as
-after a start before NTP, or a sleep of the machine. Between themselves, API servers differ by less."""
+MOST_SKEW_SECONDS = 5.0
+"""The most that a clock may differ from the API server's: this machine's is warned of, since tokens depend on it too,
+and `now` goes by the API server's, as after a start before NTP or a sleep of the machine."""
 
 _HEADERS = {"User-Agent": f"effective-load/{package_version()}", "Accept-Encoding": "identity"}
-_CONNECT_SECONDS = 10.0
-_HEADERS_SECONDS = 30.0
-_OK = range(200, 300)
-_UNAUTHORIZED = 401
+_CONNECT_SECONDS, _HEADERS_SECONDS = 10.0, 30.0
+_OK, _UNAUTHORIZED = range(200, 300), 401
 
 # Each of these takes a twentieth of a small GET: a second has one date, and the scales of targets are read again.
 _parsed_date, _url = functools.lru_cache(8)(email.utils.parsedate_to_datetime), functools.lru_cache(1024)(URL)
@@ -56,7 +55,7 @@ class RequestOptions(TypedDict, total=False):
     """The answer is another server's: its Date says nothing of the API server's clock."""
 
 
-class Session:
+class Session(contextlib.AbstractAsyncContextManager["Session"]):
     """Connections to one API server. All its errors are KubeErrors.
 
     After a 401 the credentials are loaded again and the request is repeated once. `wall` gives this machine's time in
@@ -72,9 +71,8 @@ class Session:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._wall, self.monotonic = wall, monotonic
-        self._epoch = wall() - monotonic()
-        self.skew = 0.0
-        """Seconds by which this machine's clock is ahead of the API server's, to within one; 0 until that is known."""
+        self._epoch, self._epochs = wall() - monotonic(), (-math.inf, math.inf)
+        self.skew = 0.0  # seconds by which this machine's clock is ahead of the API server's, to within one
         self._keeper, self._metrics = CredentialKeeper(load, monotonic), metrics or Metrics()
         self._http = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS),
@@ -102,9 +100,6 @@ class Session:
         await self._http.close()
         await asyncio.sleep(0.01)  # those of requests given up while they connect are not aiohttp's, and end later
 
-    async def __aenter__(self) -> Self:
-        return self
-
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
@@ -118,10 +113,9 @@ class Session:
 
     def clock_warning(self) -> str | None:
         """The sentence about clocks that differ by more than MOST_SKEW_SECONDS; None while they do not."""
-        if abs(self.skew) <= MOST_SKEW_SECONDS:
-            return None
         ahead = "ahead of" if self.skew > 0 else "behind"
-        return f"this machine's clock is more than {MOST_SKEW_SECONDS:g} s {ahead} the API server's: set both by NTP"
+        text = f"this machine's clock is more than {MOST_SKEW_SECONDS:g} s {ahead} the API server's: set both by NTP"
+        return text if abs(self.skew) > MOST_SKEW_SECONDS else None
 
     async def get(self, path: str, **options: Unpack[RequestOptions]) -> bytes:
         """The body of a GET."""
@@ -209,15 +203,18 @@ class Session:
             answer.close()
 
     def _observe_date(self, answer: aiohttp.ClientResponse, sent: float) -> None:
+        """Compare the clocks. An error's Date may be a proxy's, and one that two answers do not agree on is wrong."""
         with contextlib.suppress(ValueError, OverflowError):
-            moment = _parsed_date(answer.headers.get("Date", ""))
-            # One without a zone is in UTC, as HTTP wants all of them to be. Half of a second is cut off on average.
-            date = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() + 0.5
-            self.skew = self._wall() - date
+            moment = _parsed_date(answer.headers.get("Date", "") if answer.status in _OK else "")
+            # One without a zone is in UTC, as HTTP wants all of them to be. It is cut to whole seconds, and of a moment
+            # after the request, which may be long before this one: the process may have stood still.
+            date, read = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp(), self.monotonic()
+            earliest, latest, by_wall = date - read, date + 1.0 - sent, self._wall() - read
+            self.skew = by_wall - min(max(by_wall, earliest), latest)
             self._metrics.clock_skew.set(self.skew)
-            # It is of a moment after the request, and maybe of long before this one, if the process stood still.
-            wrong = max(date - self.now(), min(0.0, date - self._epoch - sent))
-            self._epoch += wrong if abs(wrong) > WRONG_SECONDS and answer.status in _OK else 0.0  # not a proxy's error
+            (first, last), self._epochs = self._epochs, (earliest, latest)
+            wrong = self._epoch - min(max(self._epoch, min(first, earliest)), max(last, latest))
+            self._epoch -= wrong if abs(wrong) > MOST_SKEW_SECONDS else 0.0
 
 
 def _check_status(request: str, answer: aiohttp.ClientResponse, content: bytes) -> None:

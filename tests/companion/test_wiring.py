@@ -11,7 +11,7 @@ from adapter.companion import hpa_configuration
 from adapter.companion.state import ActionResult, Condition, Context, State
 from adapter.load.spec import Bounds, HpaTolerance, Mode, Policy, Velocity
 from adapter.policy.behavior import SHIPPED_PACE
-from adapter.policy.hpa import Hpa, ScalingActive, ScalingPolicy, ScalingRules
+from adapter.policy.hpa import DIRECTIONS, Hpa, ScalingActive, ScalingPolicy, ScalingRules
 from adapter.policy.linking import Neighbours
 from adapter.settings import CompanionFeatures, CompanionSettings
 from tests.companion import kit
@@ -147,6 +147,19 @@ def test_the_pace_of_the_way_down_is_left_to_people_unless_the_policy_has_one() 
 
 
 # --- what is left to others, and said
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "told"),
+    [(Fraction(1, 20), "of HPA web, so it is left as it is"), (None, "of HPA web, and the API server kept no value")],
+)
+def test_a_tolerance_of_another_manager_stays_and_is_named(tolerance: Fraction | None, told: str) -> None:
+    """A manager owns a field that the API server dropped, too."""
+    up, down = (msgspec.structs.replace(rules, tolerance=tolerance) for rules in (SET.scale_up, SET.scale_down))
+    owners = {f"{way}.tolerance": ("kubectl",) for way in DIRECTIONS}
+    case = context(replace(SET, scale_up=up, scale_down=down, owners=owners))
+    assert (bodies(case), finding(case).reason) == ([], "WiringConflict")
+    assert f"kubectl owns behavior.scaleUp.tolerance {told}" in finding(case).message
 
 
 def test_a_client_that_undoes_the_wiring_is_named_and_not_fought_for_an_hour() -> None:

@@ -142,6 +142,10 @@ def test_cluster_without_the_field_is_detected_and_served_coarsely(
         AdapterProcess(old_cluster, settings, kubeconfig=account_kubeconfig(old_cluster)) as adapter,
         CompanionProcess(old_cluster, merged(settings, ON), kubeconfig=rights),
     ):
+        if binaries.HPA_TOLERANCE:
+            wait_finding(old, "HPAConformant", "WiringConflict", "of HPA web, and the API server kept no value")
+        old.client.delete(old.hpa_path("web"))
+        old.hpa("web", tolerance=None)
         # The creator owns the API server's defaults in scaleUp.policies, and that conflict is reported first.
         wait_finding(old, "HPAConformant", "WiringConflict", "HPAs have no field tolerance here")
         assert "suppresses the step from 20 to 21" in condition(old, "HPAConformant")["message"]

@@ -326,7 +326,7 @@ class TestProof:
     async def test_connect_events_and_bookmarks_are_proofs(
         self, api: FakeApi, make: Make, timed: Session, clock: Clock, metrics: Metrics, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("adapter.kube.session.WRONG_SECONDS", math.inf)  # the fake server's Date is of today
+        monkeypatch.setattr("adapter.kube.session.MOST_SKEW_SECONDS", math.inf)  # the fake server's Date is of today
         watched, watch = await begun(api, make, timed)
         clock.pass_(10)
         watch.send("ADDED", api.put("b"))

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import email.utils
 import gzip
 import socket
 import ssl
@@ -164,25 +165,49 @@ class TestClock:
         api.answers[PATH] = text("", Date=DATE)
         clock.wall = NOON + ahead
         await timed.get(PATH)
-        assert timed.skew == ahead - 0.5  # a Date is cut to whole seconds
-        assert metrics.registry.get_sample_value("effective_load_clock_skew_seconds") == ahead - 0.5
+        assert timed.skew == ahead - (ahead > 0)  # a Date is cut to whole seconds
+        assert metrics.registry.get_sample_value("effective_load_clock_skew_seconds") == timed.skew
         assert (warning or "") in (timed.clock_warning() or "")
         assert (timed.clock_warning() is None) == (warning is None)
 
-    async def test_now_goes_by_no_step_of_this_machines_clock_and_by_an_api_server_more_than_a_minute_off(
+    @pytest.mark.parametrize(
+        "answers",  # each with its Date, the seconds that it takes, its status, and what `now` is then
+        [
+            pytest.param([(3600, 0, 200, 0), (3600, 0, 200, 3600)], id="a start before NTP: two answers agree"),
+            pytest.param([(-3600, 0, 200, 0), (-3600, 0, 200, -3599)], id="to within the second that a Date is cut to"),
+            pytest.param([(3600, 0, 200, 0), (0, 0, 200, 0), (3600, 0, 200, 0)], id="a wrong answer among right ones"),
+            pytest.param([(3600, 0, 200, 0), (-3600, 0, 200, 0)], id="answers that contradict each other"),
+            pytest.param([(3600, 0, 502, 0), (3600, 0, 502, 0)], id="errors, which may be a proxy's"),
+            pytest.param([(5, 0, 200, 0), (5, 0, 200, 0)], id="not more than 5 s"),
+            pytest.param([(0, 120, 200, 120), (120, 120, 200, 240)], id="read late, as by a process that stood still"),
+            pytest.param([(126, 120, 200, 120), (252, 120, 200, 246)], id="read late, and behind by at least 6 s"),
+        ],
+    )
+    async def test_now_goes_by_two_answers_that_agree_and_by_no_step_of_this_machines_clock(
+        self, api: FakeApi, timed: Session, clock: Clock, answers: list[tuple[float, float, int, float]]
+    ) -> None:
+        async def late(request: web.Request) -> web.StreamResponse:
+            date, seconds, code, _ = next(upcoming)
+            clock.pass_(seconds)
+            return await text("", code, Date=email.utils.formatdate(start + date, usegmt=True))(request)
+
+        api.answers[PATH], start, upcoming = late, timed.now(), iter(answers)
+        for *_, code, now in answers:
+            with pytest.raises(errors.ApiStatusError) if code > 200 else contextlib.nullcontext():
+                await timed.get(PATH)
+            clock.wall -= 3600
+            assert timed.now() == start + now
+
+    async def test_answer_that_is_read_late_says_nothing_of_the_clocks(
         self, api: FakeApi, timed: Session, clock: Clock
     ) -> None:
         async def late(request: web.Request) -> web.StreamResponse:
-            clock.pass_(seconds)
-            return await text("", code, Date=DATE)(request)
+            clock.pass_(120)
+            return await text("", Date=DATE)(request)
 
-        api.answers[PATH] = late
-        steps = ((502, 0, 1e3 - NOON), (200, 0, 0.5), (200, 59, 59.5), (200, 120, 179.5), (200, 0, 0.5))
-        for code, seconds, now in steps:
-            with pytest.raises(errors.ApiStatusError) if code > 200 else contextlib.nullcontext():
-                await timed.get(PATH)
-            clock.wall -= 3600 + seconds
-            assert timed.now() == NOON + now
+        api.answers[PATH], clock.wall = late, NOON
+        await timed.get(PATH)
+        assert timed.clock_warning() is None
 
     async def test_date_of_an_aggregated_server_is_ignored(self, api: FakeApi, timed: Session) -> None:
         """The API server passes metrics-server's answers on with their Date, which is of another machine."""
