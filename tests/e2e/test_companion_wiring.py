@@ -147,7 +147,8 @@ def test_cluster_without_the_field_is_detected_and_served_coarsely(
         old.client.delete(old.hpa_path("web"))
         old.hpa("web", tolerance=None)
         # The creator owns the API server's defaults in scaleUp.policies, and that conflict is reported first.
-        wait_finding(old, "HPAConformant", "WiringConflict", "HPAs have no field tolerance here")
+        told = "HPAs have no field tolerance here"  # a sentence alone is written within a minute
+        wait_finding(old, "HPAConformant", "WiringConflict", told, seconds=90)
         assert "suppresses the step from 20 to 21" in condition(old, "HPAConformant")["message"]
         assert tolerances(old) == [None, None]
         old.wait_condition("web", "ScalingActive")
