@@ -38,9 +38,7 @@ _REFUSALS = 3
 
 _log = structlog.get_logger(__name__)
 
-_PAGE = Decoder(ObjectList)
-_HEAD = Decoder(WatchedObject)
-_EVENT = Decoder(WatchEvent)
+_PAGE, _HEAD, _EVENT = Decoder(ObjectList), Decoder(WatchedObject), Decoder(WatchEvent)
 
 
 class Reflector(Generic[T]):
@@ -101,15 +99,20 @@ class Reflector(Generic[T]):
     async def run(self, *, until: tuple[type[KubeError], ...] = ()) -> None:
         """Lists and watches until cancelled. Errors are logged, counted and retried; those of `until` are raised."""
         while True:
+            # A watch resumed after a long silence does not say when it has caught up; a list does.
+            must_list, proof = self._resume_from is None or self.silent, (self.confirmed_at, self.proven_at)
             try:
-                # A watch resumed after a long silence does not say when it has caught up; a list does.
-                if self._resume_from is None or self.silent:
+                if must_list:
                     await self._list()
                 await self._watch(self._resume_from or "")
             except until:
                 raise
             except KubeError as error:
-                await self._retry(error)
+                delay = self._failed(error)
+                if must_list or not isinstance(error, errors.Gone):
+                    await self._sleep(delay)
+                else:  # the connect of that watch proved nothing but that the server is well
+                    self.confirmed_at, self.proven_at = proof
 
     # --- list ---
 
@@ -138,8 +141,8 @@ class Reflector(Generic[T]):
         self._confirm(as_of)
         self.synced.set()
         self.answered.set()
-        took = round(self._session.monotonic() - as_of[1], 3)
-        _log.info("resource_listed", resource=self.name, objects=len(new), seconds=took)
+        took = self._session.monotonic() - as_of[1]
+        _log.info("resource_listed", resource=self.name, objects=len(new), seconds=round(took, 3))
 
     async def _fetch(self, before: ObjectList | None) -> ObjectList | None:
         """The page after this one (None: the first), its objects not yet decoded; None after the last."""
@@ -178,8 +181,7 @@ class Reflector(Generic[T]):
         seconds = random.uniform(5, 6) / 9 * self._silence  # noqa: S311  spreads load, guards nothing
         params = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": place}
         params["timeoutSeconds"] = str(max(1, round(seconds)))
-        began = self._session.monotonic()
-        slices = Slices()
+        began, slices = self._session.monotonic(), Slices()
         # A silent watch is closed somewhat after it should have ended.
         async with self._session.stream(self._path, params, idle=seconds + self._silence / 9) as lines:
             self._confirm()
@@ -240,11 +242,11 @@ class Reflector(Generic[T]):
         if self._log_once.clear():
             _log.info("watch_recovered", resource=self.name)
 
-    async def _retry(self, error: KubeError) -> None:
-        refused = "expired" if isinstance(error, errors.Gone) else "refused"
-        reason = refused if isinstance(error, errors.ApiStatusError) else error.reason
+    def _failed(self, error: KubeError) -> float:  # seconds until the next attempt
+        is_gone, is_answer = isinstance(error, errors.Gone), isinstance(error, errors.ApiStatusError)
+        reason = "expired" if is_gone else "refused" if is_answer else error.reason
         self._metrics.watch_restarts.labels(self.name, reason).inc()
-        if isinstance(error, errors.Gone):
+        if is_gone:
             _log.info("watch_expired", resource=self.name)
         else:
             self.trouble = error
@@ -256,7 +258,4 @@ class Reflector(Generic[T]):
         resumable = isinstance(error, errors.Unreachable | errors.CredentialsError | errors.ApiStatusError)
         if not resumable or isinstance(error, errors.Gone | errors.NotFound) or self._refusals >= _REFUSALS:
             self._resume_from = None  # else the watch resumes from its version
-        first = self.backoff.failures == 0
-        delay = self.backoff.next(error.retry_after if isinstance(error, errors.ApiStatusError) else None)
-        if not (first and isinstance(error, errors.Gone)):  # the server is well: list at once
-            await self._sleep(delay)
+        return self.backoff.next(error.retry_after if isinstance(error, errors.ApiStatusError) else None)

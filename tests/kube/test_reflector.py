@@ -16,7 +16,7 @@ from adapter.kube.reflector import Reflector
 from adapter.kube.session import Session
 from adapter.telemetry.metrics import Metrics
 from tests.kube.conftest import Clock
-from tests.kube.fake import COLLECTION, Answer, FakeApi, Watch, cut_short, status, text
+from tests.kube.fake import COLLECTION, Answer, FakeApi, Watch, cut_short, hang_up, status, text
 from tests.waiting import eventually
 
 
@@ -263,8 +263,8 @@ class TestTrouble:
     @pytest.mark.parametrize(
         ("answers", "lists", "naps"),
         [
-            ([status(410, "Gone")], 2, 0),
-            ([status(410, "Gone")] * 4, 5, 3),
+            ([status(410, "Gone")], 2, 1),
+            ([status(410, "Gone")] * 4, 5, 4),
             ([text("")] * 3, 1, 3),
             ([status(504, "Timeout", "Too large resource version")] * 3, 2, 3),
             ([status(503, "ServiceUnavailable")] * 2, 1, 2),
@@ -279,6 +279,24 @@ class TestTrouble:
         watched = make()
         await api.watch()
         assert (len(api.queries("list")), watched.slept.qsize()) == (lists, naps)
+
+    async def test_version_that_expired_in_an_outage_is_listed_at_once_and_proves_nothing(
+        self, api: FakeApi, make: Make, timed: Session, clock: Clock
+    ) -> None:
+        """After an outage of 8 s the wait for the next attempt may be 16 s, and the server is well."""
+        watched, watch = await begun(api, make, timed)
+        proven = watched.reflector.proven_at
+        api.watches.extend([hang_up] * 4)
+        clock.pass_(10)
+        watch.end()
+        api.lists.append(status(503, "ServiceUnavailable"))
+        watch, naps = await api.watch(), watched.slept.qsize()
+        watched.wake.clear()
+        watch.send("ERROR", EXPIRED)
+        await eventually(lambda: watched.slept.qsize() == naps + 1)  # after the list
+        assert naps
+        assert (len(api.queries("list")), watched.reflector.proven_at) == (2, proven)
+        watched.wake.set()
 
     async def test_forbidden_watch_names_the_right_and_keeps_the_copy(self, api: FakeApi, make: Make) -> None:
         watched, watch = await begun(api, make)
