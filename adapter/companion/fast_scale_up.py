@@ -35,7 +35,7 @@ def plan(context: Context) -> Iterator[Write]:
     # The HPA's times have whole seconds.
     quiet = max(policy.period + 1 for policy in up.policies) if hpa.has_behavior else 0
     history = context.state.of(ReplicaHistory)
-    # A rise in the future: this machine's clock was put back since.
+    # A rise in the future: the clock was put back since.
     is_quiet = abs(context.now - history.since) >= max(quiet, context.settings.hpa_sync_seconds)
     # As after no rise in any period: whoever made one, the HPA may have, and then its policies leave less.
     allowed = highest(current, up, (), (), context.now) if hpa.has_behavior else legacy_highest(current)

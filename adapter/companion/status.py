@@ -35,7 +35,7 @@ def plan(context: Context) -> Iterator[Write]:
     last = context.state.attempts.get((WRITE_STATUS, path))
     # What was read may be what this process has tried to write, without an answer: then it is as old as that write.
     at = last.at if last is not None and last.body[-1]["value"] == written.status else written.at
-    # A time in the future: this machine's clock was put back since.
+    # A time in the future: the clock was put back since.
     age = math.inf if at is None else abs(context.now - at)
     is_refused = not context.conditions[ConditionType.ACCEPTED].is_true
     was_refused = written.conditions.get(ConditionType.ACCEPTED, {}).get("status") == "False"

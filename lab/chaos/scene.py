@@ -61,6 +61,8 @@ class Scene(Scenery):
         """The load of each service, which its serving pods share."""
         self.out: set[str] = set()
         """Pods that are pulled out."""
+        self.loaded: dict[str, int] = {}
+        """How many pods have shared each service's load since it was last set: it is not while the API server fails."""
 
     def _start(self, stack: contextlib.ExitStack) -> None:
         self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="effective-load-chaos-")))
@@ -183,12 +185,14 @@ class Scene(Scenery):
     def _set_load(self) -> None:
         """The serving pods share the service's load, those that were pulled out have none."""
         series: dict[str, float | str] = {}
+        loaded = {}
         for name, load in self.load.items():
             pods = self.workloads.pod_names(name)
-            each = load / len([pod for pod in pods if pod not in self.out])
+            loaded[name] = len([pod for pod in pods if pod not in self.out])
             for pod in pods:
-                series[load_series(pod)] = 0 if pod in self.out else each
+                series[load_series(pod)] = 0 if pod in self.out else load / loaded[name]
         self.exporter.set(series)
+        self.loaded = loaded
 
     def rise(self, seconds: float) -> None:
         """So much load that one more pod is needed, until the count follows; then less, within the watermarks."""
@@ -213,9 +217,10 @@ class Scene(Scenery):
             return
 
         def has_followed() -> bool:
-            """Only then no further step is due; the watch has seen the last one."""
+            """Only then no further step is due, the watch has seen the last one, and those that left have no load."""
             count = self.workloads.replicas(LOAD)
-            return self.watch.counts[LOAD] == count <= MOST // 2 and self.watch.answers.get(LOAD) == str(count)
+            is_seen = self.watch.counts[LOAD] == count == self.loaded[LOAD]
+            return is_seen and count <= MOST // 2 and self.watch.answers.get(LOAD) == str(count)
 
         self.watch.may_fall_to = {LOAD: PODS}
         self.load[LOAD] = CALM[LOAD] * PODS
