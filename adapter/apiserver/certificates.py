@@ -199,11 +199,10 @@ def renewed(data: Data, names: Sequence[str], now: float) -> Data:
             serving.leaf.verify_directly_issued_by(authority.leaf)
             known = serving.leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
             has_names = set(names) <= set(known.get_values_for_type(x509.DNSName))
-            # They may be dated ahead, by a clock that was.
-            is_valid = now >= max(pair.leaf.not_valid_before_utc.timestamp() for pair in (serving, authority))
-            if is_valid and has_names and now < serving.expires_at - LEAF_LIFE / 3:
+            have_begun = now >= max(pair.leaf.not_valid_before_utc.timestamp() for pair in (serving, authority))
+            if have_begun and has_names and now < serving.expires_at - LEAF_LIFE / 3:
                 return data
-            if is_valid and now + LEAF_LIFE < authority.expires_at:
+            if have_begun and now + LEAF_LIFE < authority.expires_at:
                 return _issued(authority, names, now)
     except (CertificateError, KeyError, ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound) as error:
         _log.warning("serving_secret_unusable", error=str(error) or type(error).__name__)

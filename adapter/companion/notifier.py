@@ -159,13 +159,13 @@ class _Route(threading.Thread):
         is_failing = False
         while (message := self._queue.get()) is not None:
             result, why = self._sent(message)
-            self._count(result)
             # Logged once when the route begins to fail, and once when it works again.
             if result == "failed" and not is_failing:
                 _log.warning("notifications_failing", route=self.route.name, why=why)
             elif result == "sent" and is_failing:
                 _log.info("notifications_recovered", route=self.route.name)
             is_failing = result == "failed" or (is_failing and result == "stale")
+            self._count(result)
 
     def _sent(self, message: Message) -> tuple[str, str]:
         """Sends to every address of the route, and again to those that did not accept it; how that ended, and why."""

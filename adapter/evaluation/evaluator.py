@@ -12,6 +12,7 @@ from adapter.evaluation.freshness import Freshness
 from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex
 from adapter.evaluation.targets import Targets
 from adapter.kube.selectors import SelectorError, parse_selector
+from adapter.kube.session import MOST_SKEW_SECONDS
 from adapter.load.assess import assess
 from adapter.load.assessment import AssessmentInputs
 from adapter.load.memory import Memory
@@ -51,9 +52,7 @@ class Evaluator:
     """Turns a policy into its view, and keeps the memory of each policy. `now` is the time in epoch seconds."""
 
     def __init__(self, index: ObjectIndex, inputs: Inputs, now: Callable[[], float]) -> None:
-        self._index = index
-        self._inputs = inputs
-        self._now = now
+        self._index, self._inputs, self._now, self._latest = index, inputs, now, 0.0
         self._memories: dict[Key, tuple[Policy, Memory]] = {}
         """The memory of each policy's last assessment, with the policy as it was then."""
 
@@ -126,9 +125,13 @@ class Evaluator:
             for metric in policy.metrics
             if metric.query is not None
         }
-        resources = ResourceSamples()
-        if any(metric.query is None for metric in policy.metrics):
-            resources = self._inputs.resource_metrics.samples(policy.namespace)
+        uses_resources = any(metric.query is None for metric in policy.metrics)
+        resources = self._inputs.resource_metrics.samples(policy.namespace) if uses_resources else ResourceSamples()
+        now, kept = self._now(), self._memories.get(decoded.key)
+        if kept is not None and self._latest - now > MOST_SKEW_SECONDS:
+            # The clock was put back: pods that leave are dated before samples that have not seen their load move.
+            self._memories[decoded.key] = kept[0], replace(kept[1], started_at=self._latest)
+        self._latest = max(self._latest, now)
         inputs = AssessmentInputs(
             policy=policy,
             pods=tuple(pods),
@@ -137,7 +140,7 @@ class Evaluator:
             scale=view.scale,
             bounds=link.hpa.bounds,
             target=view.target,
-            now=self._now(),
+            now=now,
         )
         assessing = partial(self._assess, decoded, view, inputs)
         return assessing() if len(inputs.pods) <= FEW_PODS else assessing

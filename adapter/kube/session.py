@@ -71,7 +71,7 @@ class Session(contextlib.AbstractAsyncContextManager["Session"]):
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._wall, self.monotonic = wall, monotonic
-        self._epoch, self._epochs = wall() - monotonic(), (-math.inf, math.inf)
+        self._epoch, self._epochs = wall() - monotonic(), (math.inf, -math.inf)
         self.skew = 0.0  # seconds by which this machine's clock is ahead of the API server's, to within one
         self._keeper, self._metrics = CredentialKeeper(load, monotonic), metrics or Metrics()
         self._http = aiohttp.ClientSession(
@@ -203,11 +203,10 @@ class Session(contextlib.AbstractAsyncContextManager["Session"]):
             answer.close()
 
     def _observe_date(self, answer: aiohttp.ClientResponse, sent: float) -> None:
-        """Compare the clocks. An error's Date may be a proxy's, and one that two answers do not agree on is wrong."""
+        """Compare the clocks. An error's Date may be a proxy's, and after the first one two answers have to agree."""
         with contextlib.suppress(ValueError, OverflowError):
             moment = _parsed_date(answer.headers.get("Date", "") if answer.status in _OK else "")
-            # One without a zone is in UTC, as HTTP wants all of them to be. It is cut to whole seconds, and of a moment
-            # after the request, which may be long before this one: the process may have stood still.
+            # In UTC without a zone, as HTTP wants it; cut to whole seconds, and maybe of long before it is read.
             date, read = moment.replace(tzinfo=moment.tzinfo or UTC).timestamp(), self.monotonic()
             earliest, latest, by_wall = date - read, date + 1.0 - sent, self._wall() - read
             self.skew = by_wall - min(max(by_wall, earliest), latest)

@@ -97,7 +97,7 @@ class Metrics:
         self.watch_stale = gauge(
             "watch_stale", "Watches that are not used: never filled, or too long without proof of life", ("resource",)
         )
-        self.clock_skew = gauge("clock_skew_seconds", "This machine's clock less the API server's, which is followed")
+        self.clock_skew = gauge("clock_skew_seconds", "This machine's clock less the API server's")
         self.settings_reloads = counter("settings_reloads_total", "Changed settings files that were read", ("result",))
         self.settings_accepted = gauge(
             "settings_last_reload_successful", "1 if the settings file was accepted, 0 if older settings stay"

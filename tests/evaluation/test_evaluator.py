@@ -8,7 +8,7 @@ from adapter.evaluation.evaluator import Evaluator
 from adapter.evaluation.object_index import DecodedPolicy, ObjectIndex, decode_policy
 from adapter.evaluation.policy_metrics import policy_rows
 from adapter.evaluation.targets import ResolvedTarget
-from adapter.load.assessment import Assessment
+from adapter.load.assessment import Assessment, HeldBy
 from adapter.load.decide import decide
 from adapter.load.pods import PodState
 from adapter.load.quantity import NANO
@@ -94,6 +94,18 @@ def test_a_pod_without_serving_endpoints_is_pulled_out_and_doubtful_while_their_
         stand.inputs.endpoints["web-0"] = said
         counts = stand.assessment().counts
         assert (counts[PodState.DOUBTFUL], counts[PodState.SERVING]) == (1, 4)
+
+
+def test_a_clock_that_was_put_back_shrinks_nothing_until_samples_began_after_it(stand: Stand) -> None:
+    """Pods that left in between would be dated before samples that have not seen their load move."""
+
+    def held(at: float) -> HeldBy | None:
+        stand.now, stand.inputs.samples = at, loads(5, "100m", at - 10)
+        return stand.assessment().metrics[0].upper.hold
+
+    stand.assessment()
+    assert [held(NOW + seconds) for seconds in (300, 240, 250, 420)] == [None, *[HeldBy.WARMING_UP] * 2, None]
+    assert held(NOW + 416) is None  # the time of an assessment that waited for another
 
 
 def test_a_deleted_policy_has_no_view(stand: Stand) -> None:

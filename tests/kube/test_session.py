@@ -186,17 +186,22 @@ class TestClock:
     @pytest.mark.parametrize(
         "answers",  # each with its Date, the seconds that it takes, its status, and what `now` is then
         [
-            pytest.param([(3600, 0, 200, 0), (3600, 0, 200, 3600)], id="a start before NTP: two answers agree"),
-            pytest.param([(-3600, 0, 200, 0), (-3600, 0, 200, -3599)], id="to within the second that a Date is cut to"),
-            pytest.param([(3600, 0, 200, 0), (0, 0, 200, 0), (3600, 0, 200, 0)], id="a wrong answer among right ones"),
-            pytest.param([(3600, 0, 200, 0), (-3600, 0, 200, 0)], id="answers that contradict each other"),
+            pytest.param([(3600, 0, 200, 3600)], id="a start before NTP"),
+            pytest.param([(-3600, 0, 200, -3599)], id="to within the second that a Date is cut to"),
+            pytest.param([(0, 0, 200, 0), (3600, 0, 200, 0), (3600, 0, 200, 3600)], id="later two answers must agree"),
+            pytest.param(
+                [(0, 0, 200, 0), (3600, 0, 200, 0), (0, 0, 200, 0), (3600, 0, 200, 0)], id="single wrong ones"
+            ),
+            pytest.param(
+                [(0, 0, 200, 0), (3600, 0, 200, 0), (-3600, 0, 200, 0)], id="answers that contradict each other"
+            ),
             pytest.param([(3600, 0, 502, 0), (3600, 0, 502, 0)], id="errors, which may be a proxy's"),
-            pytest.param([(5, 0, 200, 0), (5, 0, 200, 0)], id="not more than 5 s"),
+            pytest.param([(5, 0, 200, 0)], id="not more than 5 s"),
             pytest.param([(0, 120, 200, 120), (120, 120, 200, 240)], id="read late, as by a process that stood still"),
-            pytest.param([(126, 120, 200, 120), (252, 120, 200, 246)], id="read late, and behind by at least 6 s"),
+            pytest.param([(126, 120, 200, 126)], id="read late, and behind by at least 6 s"),
         ],
     )
-    async def test_now_goes_by_two_answers_that_agree_and_by_no_step_of_this_machines_clock(
+    async def test_now_goes_by_the_api_server_and_by_no_step_of_this_machines_clock(
         self, api: FakeApi, timed: Session, clock: Clock, answers: list[tuple[float, float, int, float]]
     ) -> None:
         start = timed.now()
