@@ -96,6 +96,14 @@ def test_leaf_is_renewed_after_two_thirds_of_its_life_or_for_another_name(data: 
         assert after["tls.key"] != data["tls.key"]
 
 
+def test_certificate_or_ca_that_a_wrong_clock_dated_ahead_is_replaced(data: Data) -> None:
+    day_ahead = cs.renewed(data, ["other"], NOW + DAY)  # of the same CA
+    assert cs.renewed(day_ahead, ["other"], NOW) is not day_ahead
+    ahead = cs.renewed({}, NAMES, NOW + DAY)
+    assert cs.renewed(ahead, NAMES, NOW)["ca.crt"] != ahead["ca.crt"]
+    assert span(pairs(data)[0].leaf)[0] <= NOW - 3600  # the clocks of clients differ
+
+
 def test_invalid_data_are_replaced_with_their_ca(data: Data) -> None:
     other = cs.renewed({}, NAMES, NOW)
     for broken in (

@@ -162,6 +162,17 @@ def test_a_tolerance_of_another_manager_stays_and_is_named(tolerance: Fraction |
     assert f"kubectl owns behavior.scaleUp.tolerance {told}" in finding(case).message
 
 
+def test_only_what_others_own_and_keep_from_being_set_is_named() -> None:
+    policies = (ScalingPolicy("Pods", 1, 60),)
+    slow = replace(
+        SET, scale_up=msgspec.structs.replace(ZERO, policies=policies), scale_down=ScalingRules(select="Max")
+    )
+    owners = {f"scaleUp.{name}": ("kubectl",) for name in ("tolerance", "policies")}
+    message = finding(context(replace(slow, owners=owners))).message
+    assert message.startswith("kubectl owns behavior.scaleUp.policies of HPA web, so it is left as it is")
+    assert "tolerance of HPA" not in message
+
+
 def test_a_client_that_undoes_the_wiring_is_named_and_not_fought_for_an_hour() -> None:
     assert bodies(undone(5)) == bodies(undone(3599)) == []
     found = finding(undone(5))

@@ -6,6 +6,7 @@ import email.utils
 import gzip
 import socket
 import ssl
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -211,6 +212,24 @@ class TestClock:
                 await timed.get(PATH)
             clock.wall -= 3600
             assert timed.now() == start + now
+
+    @pytest.mark.parametrize("zone", ["GMT", "", "+0000", "-0000"])
+    async def test_a_date_is_in_utc_unless_it_says_otherwise(
+        self, api: FakeApi, timed: Session, monkeypatch: pytest.MonkeyPatch, zone: str
+    ) -> None:
+        monkeypatch.setenv("TZ", "Asia/Shanghai")
+        time.tzset()
+        for date in (f"Thu, 01 Jan 2026 12:00:00 {zone}", "Thu, 01 Jan 2026 20:00:00 +0800"):
+            api.answers[PATH] = text("", Date=date.strip())
+            await timed.get(PATH)
+            assert timed.now() == NOON
+        monkeypatch.undo()
+        time.tzset()
+
+    async def test_the_date_of_a_stream_counts_as_well(self, api: FakeApi, timed: Session, clock: Clock) -> None:
+        api.answers[PATH] = dated(clock, [(NOON, 0, 200)])
+        async with timed.stream(PATH, idle=5):
+            assert timed.now() == NOON
 
     async def test_date_of_an_aggregated_server_is_ignored(self, api: FakeApi, timed: Session) -> None:
         """The API server passes metrics-server's answers on with their Date, which is of another machine."""
