@@ -171,6 +171,9 @@ def test_only_what_others_own_and_keep_from_being_set_is_named() -> None:
     message = finding(context(replace(slow, owners=owners))).message
     assert message.startswith("kubectl owns behavior.scaleUp.policies of HPA web, so it is left as it is")
     assert "tolerance of HPA" not in message
+    loose = replace(slow, scale_up=ScalingRules(select="Max", policies=policies))
+    message = finding(context(replace(loose, owners={"scaleUp.policies": ("kubectl",)}))).message
+    assert message.startswith("kubectl owns behavior.scaleUp.policies of HPA web, so it is left as it is")
 
 
 def test_a_client_that_undoes_the_wiring_is_named_and_not_fought_for_an_hour() -> None:

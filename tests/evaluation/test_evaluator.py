@@ -103,8 +103,13 @@ def test_a_clock_that_was_put_back_shrinks_nothing_until_samples_began_after_it(
         stand.now, stand.inputs.samples = at, loads(5, "100m", at - 10)
         return stand.assessment().metrics[0].upper.hold
 
+    stand.world.policy_changed(None, entry("other"))
+    stand.world.hpa_changed(None, hpa("other", target="other"))
     stand.assessment()
-    assert [held(NOW + seconds) for seconds in (300, 240, 250, 420)] == [None, *[HeldBy.WARMING_UP] * 2, None]
+    assert held(NOW + 300) is None
+    stand.now = NOW + 240
+    assert stand.view(Key("shop", "other")).assessment is not None
+    assert [held(NOW + seconds) for seconds in (241, 297, 420)] == [*[HeldBy.WARMING_UP] * 2, None]
     assert held(NOW + 416) is None  # the time of an assessment that waited for another
 
 
