@@ -97,7 +97,7 @@ async def ask(session: Session, namespace: str, name: str) -> Answer | KubeError
 async def read_object(session: Session, target: str, read: Callable[[bytes], T]) -> T | KubeError:
     """An object, or the error why it cannot be read."""
     try:
-        return read(await session.get(target, timeout=_SECONDS, aggregated="metrics.k8s.io" in target))
+        return read(await session.get(target, timeout=_SECONDS))
     except KubeError as error:
         return error
     except msgspec.MsgspecError:
@@ -123,6 +123,6 @@ async def list_objects(
     found = list[Mapping[str, Any]]()
     for namespace in tuple(namespaces) or ("",):
         path = resource.collection(namespace)
-        body = await session.get(path, params=params or None, timeout=30, aggregated="metrics.k8s.io" in path)
+        body = await session.get(path, params=params or None, timeout=30)
         found += map(msgspec.json.decode, decode_answer(Decoder(ObjectList).decode, body, path).items or ())
     return found

@@ -9,7 +9,7 @@ from adapter.load.explanation import suppressed_step
 from adapter.load.spec import Mode, Policy
 from adapter.policy.behavior import DISABLED, BehaviorField, behavior_of, permits, required_behavior
 from adapter.policy.conformance import Flaw, Wiring, flaws
-from adapter.policy.hpa import DIRECTIONS, Hpa
+from adapter.policy.hpa import Hpa
 
 WIRE_HPA = "WireHpa"
 _LOST = "and the API server kept no value, as with the gate HPAConfigurableTolerance off: set it again once that is on"
@@ -75,8 +75,8 @@ def _obstacles(context: Context, hpa: Hpa) -> Iterator[Flaw]:
         owners = hpa.owners.get(wanted.name)
         # Only of values that hold the count back before the policy does.
         if owners and not wanted.is_set and (name == "tolerance" or not permits(policy, hpa, direction)):
-            rules = hpa.scale_up if direction == DIRECTIONS[0] else hpa.scale_down
-            effect = _LOST if name == "tolerance" and rules.tolerance is None else "so it is left as it is"
+            is_lost = name == "tolerance" and hpa.rules(direction).tolerance is None
+            effect = _LOST if is_lost else "so it is left as it is"
             owned = f"{', '.join(owners)} owns behavior.{wanted.name} of HPA {hpa.name}, {effect}"
             yield Flaw("WiringConflict", owned)
 

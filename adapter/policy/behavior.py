@@ -55,7 +55,7 @@ def behavior_of(fields: Iterable[BehaviorField]) -> Behavior:
 
 def permits(policy: Policy, hpa: Hpa, direction: str) -> bool:
     """Whether scaling policies of another manager let the count go as far as the policy ever does."""
-    rules = hpa.scale_up if direction == DIRECTIONS[0] else hpa.scale_down
+    rules = hpa.rules(direction)
     loose = [one for one in rules.policies if one.period <= LOOSE]
     return rules.select in {"", MAX} and all(
         any(one.kind == limit.kind and one.value >= limit.value for one in loose)

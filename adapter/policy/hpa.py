@@ -155,6 +155,10 @@ class Hpa:
         """Whether it sets a tolerance of its own, in either direction."""
         return not (self.scale_up.tolerance is None and self.scale_down.tolerance is None)
 
+    def rules(self, direction: str) -> ScalingRules:
+        """The rules of `scaleUp` or `scaleDown`."""
+        return self.scale_up if direction == DIRECTIONS[0] else self.scale_down
+
     def asks_for(self, policy: str) -> tuple[HpaMetric, ...]:
         """The metrics that ask that policy for the replica count, by the policy's name or by the scale target."""
         return tuple(one for one in self.desired_metrics if one.names(policy) or one.describes(self.target))

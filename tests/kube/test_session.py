@@ -232,8 +232,9 @@ class TestClock:
 
     async def test_date_of_an_aggregated_server_is_ignored(self, api: FakeApi, timed: Session) -> None:
         """The API server passes metrics-server's answers on with their Date, which is of another machine."""
-        api.answers[PATH] = text("", Date=DATE)
-        await timed.get(PATH, aggregated=True)
+        path = "/apis/metrics.k8s.io/v1beta1/pods"
+        api.answers[path] = text("", Date=DATE)
+        await timed.get(path)
         assert timed.skew == 0
 
 

@@ -57,7 +57,6 @@ async def check_usage(session: Session, settings: Settings, policies: Sequence[P
     try:
         await session.get(
             POD_METRICS.collection(namespace), timeout=options.timeout_seconds, largest=options.max_answer_mib * MIB,
-            aggregated=True,
         )  # fmt: skip
     except Forbidden as refusal:
         return [skipped(about, f"the usage of pods, for {reason(refusal)}")]
